@@ -1,2 +1,26 @@
-#![allow(missing_docs)]
+//! Loadline: a reverse proxy in front of Ollama that never lets a prompt sink below its load line.
+//!
+//! The map, in the order a request walks it:
+//!
+//! * [`proxy`] accepts a request and reads as one straight line: read → parse → identify → count →
+//!   decide → plan → forward → observe → record.
+//! * [`dialect`] knows the six APIs: each one's JSON ⇄ [`context::Message`], and how to apply a plan to
+//!   its own original JSON. [`json`] and [`framing`] are the bytes below that.
+//! * [`ollama`] is the upstream: its client, and what it says about a model (window, vocabulary, template).
+//! * [`tokenize`] counts as the upstream will, [`context`] decides. Both are pure.
+//! * [`store`] keeps what must not be lost; [`config`] is what an operator may say; [`telemetry`] is
+//!   what an operator may see.
+//! * [`sim`] is an Ollama that needs no Ollama; [`commands`] is the command line.
+
+pub mod commands;
+pub mod config;
+pub mod context;
+pub mod dialect;
+pub mod framing;
+pub mod json;
+pub mod ollama;
+pub mod proxy;
+pub mod sim;
+pub mod store;
+pub mod telemetry;
 pub mod tokenize;

@@ -1,9 +1,11 @@
-use std::io::BufRead;
-fn main() -> anyhow::Result<()> {
-    let a: Vec<String> = std::env::args().collect();
-    let f = std::io::BufReader::new(std::fs::File::open(&a[1])?);
-    let m = loadline::tokenize::gguf::read(f)?;
-    let t = loadline::tokenize::Tokenizer::new(m.vocabulary)?;
-    for l in std::io::stdin().lock().lines() { let s: String = serde_json::from_str(&l?)?; println!("{}", t.count_prompt(&s, Default::default()).tokens); }
-    Ok(())
+//! The `loadline` program. Everything it does is in the library; see `commands`.
+
+use std::process::ExitCode;
+
+/// A proxy allocates and frees small things all day, on several threads.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    loadline::commands::main()
 }

@@ -232,10 +232,7 @@ const SLOTS: usize = 1 << 16;
 
 impl WordCache {
     fn new() -> Self {
-        Self {
-            slots: (0..SLOTS).map(|_| AtomicU64::new(0)).collect(),
-            seed: foldhash::fast::RandomState::default(),
-        }
+        Self { slots: (0..SLOTS).map(|_| AtomicU64::new(0)).collect(), seed: foldhash::fast::RandomState::default() }
     }
 
     fn get_or(&self, word: &[u8], count: impl FnOnce() -> u32) -> u32 {

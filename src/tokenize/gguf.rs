@@ -119,12 +119,7 @@ impl Head {
             .into_iter()
             .find(|(architecture, _)| *architecture == self.architecture)
             .map(|(_, length)| length);
-        Ok(ModelFile {
-            architecture: self.architecture,
-            trained_window,
-            chat_template: self.chat_template,
-            vocabulary,
-        })
+        Ok(ModelFile { architecture: self.architecture, trained_window, chat_template: self.chat_template, vocabulary })
     }
 }
 

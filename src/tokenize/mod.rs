@@ -21,7 +21,8 @@ pub mod template;
 mod vocabulary;
 
 pub use special::Generation;
-pub use vocabulary::{TokenType, Vocabulary, VocabularyError, VocabularyKind};
+pub(crate) use vocabulary::mapped_character;
+pub use vocabulary::{Keys, TokenType, Vocabulary, VocabularyError, VocabularyKind};
 
 use bpe::Bpe;
 use sentencepiece::SentencePiece;
@@ -70,10 +71,7 @@ impl Tokenizer {
     pub fn count_prompt(&self, text: &str, generation: Generation) -> TextCount {
         let count = self.count(text, generation);
         let extra = self.ends();
-        TextCount {
-            tokens: count.tokens + extra,
-            other_generation: count.other_generation.map(|other| other + extra),
-        }
+        TextCount { tokens: count.tokens + extra, other_generation: count.other_generation.map(|other| other + extra) }
     }
 
     /// Tokens that surround every prompt: BOS and EOS, where the vocabulary asks for them.
@@ -85,9 +83,8 @@ impl Tokenizer {
     pub fn count(&self, text: &str, generation: Generation) -> TextCount {
         let tokens = self.count_with(text, generation);
         let ambiguous = self.special.generations_differ(text);
-        let other_generation = ambiguous
-            .then(|| self.count_with(text, generation.other()))
-            .filter(|other| *other != tokens);
+        let other_generation =
+            ambiguous.then(|| self.count_with(text, generation.other())).filter(|other| *other != tokens);
         TextCount { tokens, other_generation }
     }
 
@@ -111,25 +108,19 @@ impl Tokenizer {
         self.texts.decode(ids, matches!(self.model, Model::SentencePiece(_)))
     }
 
-    /// Whether `text` contains something the server will read as a special token.
-    pub fn has_special(&self, text: &str, generation: Generation) -> bool {
-        let mut found = false;
-        self.fragments(text, generation, |fragment| found |= matches!(fragment, Fragment::Special(_)));
-        found
-    }
-
-    /// Splits a text at its special tokens: the text before the first, how many tokens from the first
-    /// to the last, and the text after the last. `None` when it has no special token.
-    pub fn split_at_specials<'a>(&self, text: &'a str, generation: Generation) -> Option<(&'a str, u32, &'a str)> {
+    /// Cuts a text at its special tokens, for counting pieces of a prompt apart: where the first one
+    /// begins, how many tokens there are from it up to the last one, and where the last one begins.
+    /// `None` when it has no special token.
+    pub fn cut_at_specials(&self, text: &str, generation: Generation) -> Option<(usize, u32, usize)> {
         let mut first = None;
-        let mut last_end = 0;
-        self.special.spans(text, generation, |start, end| {
+        let mut last = 0;
+        self.special.starts(text, generation, |start| {
             first.get_or_insert(start);
-            last_end = end;
+            last = start;
         });
         let first = first?;
-        let inner = self.count_with(&text[first..last_end], generation);
-        Some((&text[..first], inner, &text[last_end..]))
+        // The last special token goes with what follows it: it may swallow the space there.
+        Some((first, self.count_with(&text[first..last], generation), last))
     }
 
     fn count_with(&self, text: &str, generation: Generation) -> u32 {

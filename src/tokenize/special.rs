@@ -32,20 +32,71 @@ impl Generation {
 
 /// Control tokens by their text in every generation.
 const CONTROL_TEXTS: &[&str] = &[
-    "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<end_of_turn>", "<|endoftext|>",
-    "<|eom_id|>", "<EOT>", "_<EOT>", "<|end_of_text|>", "<end_of_utterance>", "<|fim_prefix|>",
-    "<fim-prefix>", "<fim_prefix>", "<｜fim▁begin｜>", "<PRE>", "▁<PRE>", "<|code_prefix|>",
-    "<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<｜fim▁hole｜>", "<SUF>", "▁<SUF>",
-    "<|code_suffix|>", "<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<｜fim▁end｜>", "<MID>",
-    "▁<MID>", "<|code_middle|>", "<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "<|fim_repo|>",
-    "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>", "<|file_sep|>", "<|channel|>",
-    "<|message|>", "<|start|>", "<|constrain|>",
+    "<|eot_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<|return|>",
+    "<|call|>",
+    "<end_of_turn>",
+    "<|endoftext|>",
+    "<|eom_id|>",
+    "<EOT>",
+    "_<EOT>",
+    "<|end_of_text|>",
+    "<end_of_utterance>",
+    "<|fim_prefix|>",
+    "<fim-prefix>",
+    "<fim_prefix>",
+    "<｜fim▁begin｜>",
+    "<PRE>",
+    "▁<PRE>",
+    "<|code_prefix|>",
+    "<|fim_suffix|>",
+    "<fim-suffix>",
+    "<fim_suffix>",
+    "<｜fim▁hole｜>",
+    "<SUF>",
+    "▁<SUF>",
+    "<|code_suffix|>",
+    "<|fim_middle|>",
+    "<fim-middle>",
+    "<fim_middle>",
+    "<｜fim▁end｜>",
+    "<MID>",
+    "▁<MID>",
+    "<|code_middle|>",
+    "<|fim_pad|>",
+    "<fim-pad>",
+    "<fim_pad>",
+    "<PAD>",
+    "<|fim_repo|>",
+    "<|repo_name|>",
+    "<fim-repo>",
+    "<REPO>",
+    "<reponame>",
+    "<|file_sep|>",
+    "<|channel|>",
+    "<|message|>",
+    "<|start|>",
+    "<|constrain|>",
 ];
 
 /// Control tokens by their text in the later generation only.
 const LATER_CONTROL_TEXTS: &[&str] = &[
-    "</s>", "[EOT]", "[EOS]", "<eos>", "<turn|>", "<|tool_response>", "<｜end▁of▁sentence｜>", "[e~[",
-    "<|flush|>", "<|calls|>", "<|prefix|>", "<|suffix|>", "<|middle|>", "[PAD]",
+    "</s>",
+    "[EOT]",
+    "[EOS]",
+    "<eos>",
+    "<turn|>",
+    "<|tool_response>",
+    "<｜end▁of▁sentence｜>",
+    "[e~[",
+    "<|flush|>",
+    "<|calls|>",
+    "<|prefix|>",
+    "<|suffix|>",
+    "<|middle|>",
+    "[PAD]",
 ];
 
 #[derive(Debug)]
@@ -123,10 +174,10 @@ impl SpecialTokens {
         }
     }
 
-    /// The places of all special tokens, in order.
-    pub(super) fn spans(&self, text: &str, generation: Generation, mut each: impl FnMut(usize, usize)) {
+    /// Where special tokens begin, in order.
+    pub(super) fn starts(&self, text: &str, generation: Generation, mut each: impl FnMut(usize)) {
         for cut in self.cuts(text, generation) {
-            each(cut.start, cut.resume);
+            each(cut.start);
         }
     }
 

@@ -25,9 +25,14 @@ enum Stage {
     /// `'s|'t|…| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
     Gpt2,
     /// The rule of llama 3 and its kin, which differ in how many digits go together.
-    Cl100k { digits: usize },
+    Cl100k {
+        digits: usize,
+    },
     /// The rule of gpt-4o and tekken: a word also ends where lower case meets upper case.
-    CaseAware { digits: usize, contractions: bool },
+    CaseAware {
+        digits: usize,
+        contractions: bool,
+    },
     Pattern(Arc<Regex>),
 }
 
@@ -35,8 +40,16 @@ enum Stage {
 pub(super) fn adds_bos_by_default(pre: &str) -> bool {
     matches!(
         pre,
-        "llama3" | "llama-v3" | "llama-bpe" | "falcon3" | "falcon-h1" | "pixtral" | "midm-2.0" | "lfm2"
-            | "tekken" | "chameleon"
+        "llama3"
+            | "llama-v3"
+            | "llama-bpe"
+            | "falcon3"
+            | "falcon-h1"
+            | "pixtral"
+            | "midm-2.0"
+            | "lfm2"
+            | "tekken"
+            | "chameleon"
     )
 }
 
@@ -86,17 +99,18 @@ impl Splitter {
                 pattern(r"\p{N}")?,
             ],
             "deepseek-v3" | "hunyuan-dense" => {
-                vec![pattern(r"\p{N}{1,3}")?, pattern(r"[\u{4E00}-\u{9FA5}\u{3040}-\u{309F}\u{30A0}-\u{30FF}]+")?, pattern(DEEPSEEK3_WORDS)?]
+                vec![
+                    pattern(r"\p{N}{1,3}")?,
+                    pattern(r"[\u{4E00}-\u{9FA5}\u{3040}-\u{309F}\u{30A0}-\u{30FF}]+")?,
+                    pattern(DEEPSEEK3_WORDS)?,
+                ]
             }
             "falcon" => vec![pattern(r"[\p{P}\$\+<=>\^~\|`]+")?, Stage::Gpt2, pattern("[0-9][0-9][0-9]")?],
             "bloom" | "poro-chat" | "gpt3-finnish" => vec![pattern(BLOOM_WORDS)?],
             "viking" => vec![pattern(BLOOM_WORDS)?, pattern(r"\p{N}")?],
-            "default" => vec![
-                pattern(r"[\p{P}\$\+<=>\^~\|]+")?,
-                Stage::Gpt2,
-                pattern(r"\p{N}+")?,
-                pattern("[0-9][0-9][0-9]")?,
-            ],
+            "default" => {
+                vec![pattern(r"[\p{P}\$\+<=>\^~\|]+")?, Stage::Gpt2, pattern(r"\p{N}+")?, pattern("[0-9][0-9][0-9]")?]
+            }
             unknown => return Err(VocabularyError::UnknownPreTokenizer(unknown.to_owned())),
         };
         Ok(Self { stages, whole_words_first })
@@ -353,9 +367,7 @@ impl<'a> Scanner<'a> {
         let run = &self.text[self.position..end];
         match run.rfind(['\r', '\n']) {
             Some(at) => self.position + at + 1,
-            None if run.is_empty() => {
-                self.position + self.at(self.position).map_or(0, char::len_utf8)
-            }
+            None if run.is_empty() => self.position + self.at(self.position).map_or(0, char::len_utf8),
             None => self.spaces(),
         }
     }
@@ -373,7 +385,10 @@ mod tests {
 
     #[test]
     fn the_words_of_llama3_group_three_digits_and_keep_one_space() {
-        assert_eq!(words("llama-bpe", "I'LL pay 12345  now\n\n ok"), ["I", "'LL", " pay", " ", "123", "45", " ", " now", "\n\n", " ok"]);
+        assert_eq!(
+            words("llama-bpe", "I'LL pay 12345  now\n\n ok"),
+            ["I", "'LL", " pay", " ", "123", "45", " ", " now", "\n\n", " ok"]
+        );
     }
 
     #[test]

@@ -1,0 +1,387 @@
+//! A chat template, learnt: what stands between the messages of a rendered prompt.
+//!
+//! Ollama renders a conversation through the model's template, and only the upstream knows how. But
+//! it will show a rendering when asked. So each distinct *gap* between two messages is learnt once,
+//! from a rendering in which every text is a marker; after that a prompt is composed here, without
+//! asking, by putting texts and gaps together.
+//!
+//! A gap's key holds all that a template could look at: the roles on both sides, tools, thinking, how
+//! near the end is, where the user's last message is, and the digest of any message that is more than
+//! text (tool calls, thinking, images). Whatever a template depends on beyond that shows up as a
+//! difference between the predicted and the reported count, and then nothing learnt is trusted.
+//!
+//! System messages float: some templates put them first, others beside the last user message. So they
+//! are not slots of their own but parts of the gaps.
+
+use std::borrow::Cow;
+use std::hash::{BuildHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use foldhash::HashMap;
+
+use super::{Generation, Tokenizer};
+
+/// Gaps of all shapes ever seen from one model. Past this, learning starts over.
+const MAX_GAPS: usize = 20_000;
+
+/// One text of the prompt, in its place.
+#[derive(Debug, Clone)]
+pub struct Slot<'a> {
+    /// Everything but the text that the template may look at, hashed; system slots float.
+    pub class: u64,
+    pub text: Cow<'a, str>,
+    pub system: bool,
+    /// Whether this is a message of the user.
+    pub user: bool,
+    /// A message that is rendered by itself, not from its text: tool calls, thinking, nothing at all.
+    /// Its text is then part of the class.
+    pub opaque: bool,
+}
+
+/// A prompt's texts with the keys of the gaps around them.
+#[derive(Debug)]
+pub struct Shape<'a> {
+    slots: Vec<Slot<'a>>,
+    /// Indices of the slots whose text stands between gaps, in order.
+    chain: Vec<usize>,
+    systems: Vec<usize>,
+    /// One more than `chain` has elements.
+    keys: Vec<u64>,
+}
+
+/// What fills one gap.
+#[derive(Debug, Clone)]
+struct Gap {
+    parts: Vec<Part>,
+    /// The template strips the space around the text that follows.
+    trims_next: bool,
+}
+
+#[derive(Debug, Clone)]
+enum Part {
+    Literal(Arc<Literal>),
+    /// The text of the n-th system message.
+    System(usize),
+}
+
+#[derive(Debug)]
+struct Literal {
+    text: String,
+    /// The text before the first special token, the tokens up to the last one, and the text from that
+    /// one on; `None` when there is no special token in it.
+    cut: Option<(usize, u32, usize)>,
+}
+
+/// All gaps learnt of one model's template.
+#[derive(Debug, Default)]
+pub struct Layout {
+    gaps: HashMap<u64, Gap>,
+}
+
+/// A prompt put together from what was learnt.
+#[derive(Debug)]
+pub struct Composed<'s> {
+    pieces: Vec<Piece<'s>>,
+}
+
+#[derive(Debug)]
+enum Piece<'s> {
+    Literal(Arc<Literal>),
+    Text(&'s str),
+}
+
+impl<'a> Shape<'a> {
+    /// `setting` is the digest of what the whole request says: tools, thinking, kind of request.
+    pub fn new(slots: Vec<Slot<'a>>, setting: u64) -> Self {
+        let systems: Vec<usize> =
+            (0..slots.len()).filter(|&index| slots[index].system && !slots[index].opaque).collect();
+        let chain: Vec<usize> =
+            (0..slots.len()).filter(|&index| !slots[index].system && !slots[index].opaque).collect();
+        let last_user = slots.iter().rposition(|slot| slot.user);
+        let keys = (0..=chain.len())
+            .map(|gap| {
+                let before = gap.checked_sub(1).map(|gap| chain[gap]);
+                let after = chain.get(gap).copied();
+                gap_key(&slots, before, after, last_user, systems.len(), setting)
+            })
+            .collect();
+        Self { slots, chain, systems, keys }
+    }
+
+    /// The texts to render in place of the real ones, so that the gaps can be told apart from them.
+    /// Opaque slots are rendered as they are and have no marker.
+    pub fn markers(&self) -> Vec<Option<String>> {
+        self.slots.iter().enumerate().map(|(index, slot)| (!slot.opaque).then(|| marker(index))).collect()
+    }
+}
+
+/// The space around a marker shows whether the template strips it.
+const MARKER_EDGE: [&str; 2] = ["\t ", " \t"];
+
+fn marker_core(index: usize) -> String {
+    format!("Zq{index:05}qZ")
+}
+
+fn marker(index: usize) -> String {
+    format!("{}{}{}", MARKER_EDGE[0], marker_core(index), MARKER_EDGE[1])
+}
+
+fn gap_key(
+    slots: &[Slot<'_>],
+    before: Option<usize>,
+    after: Option<usize>,
+    last_user: Option<usize>,
+    systems: usize,
+    setting: u64,
+) -> u64 {
+    let mut hasher = KEY_STATE.build_hasher();
+    (setting, systems).hash(&mut hasher);
+    let from = before.map_or(0, |index| index + 1);
+    let to = after.unwrap_or(slots.len());
+    // What lies in the gap: opaque messages and system messages, in order.
+    for slot in &slots[from..to] {
+        (slot.class, slot.opaque, slot.system).hash(&mut hasher);
+    }
+    for side in [before, after] {
+        let Some(index) = side else {
+            u64::MAX.hash(&mut hasher);
+            continue;
+        };
+        slots[index].class.hash(&mut hasher);
+        (slots.len() - 1 - index).min(2).hash(&mut hasher);
+        last_user.map(|user| index.cmp(&user)).hash(&mut hasher);
+    }
+    before.is_none_or(|index| index == 0).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Keys only live as long as the process, so any fixed seed will do.
+const KEY_STATE: foldhash::fast::FixedState = foldhash::fast::FixedState::with_seed(0x10ad);
+
+/// A digest for classes and settings, from the same hash as the keys.
+pub fn digest(value: impl Hash) -> u64 {
+    KEY_STATE.hash_one(value)
+}
+
+impl Layout {
+    /// Whether every gap of this shape is known.
+    pub fn knows(&self, shape: &Shape<'_>) -> bool {
+        shape.keys.iter().all(|key| self.gaps.contains_key(key))
+    }
+
+    /// Learns the gaps of a shape from a rendering of its [`Shape::markers`]. `false` if the rendering
+    /// does not hold each marker once and in order: then this template cannot be learnt.
+    pub fn learn(&mut self, shape: &Shape<'_>, rendered: &str, tokenizer: &Tokenizer, generation: Generation) -> bool {
+        let Some(found) = locate(shape, rendered) else { return false };
+        if self.gaps.len() + shape.keys.len() > MAX_GAPS {
+            self.gaps.clear();
+        }
+        let mut from = 0;
+        for (gap, key) in shape.keys.iter().enumerate() {
+            let next = found.chain.get(gap);
+            let to = next.map_or(rendered.len(), |place| place.start);
+            let parts = parts(rendered, from, to, &found.systems, tokenizer, generation);
+            let trims_next = next.is_some_and(|place| place.trimmed);
+            self.gaps.insert(*key, Gap { parts, trims_next });
+            from = next.map_or(rendered.len(), |place| place.end);
+        }
+        true
+    }
+
+    pub fn forget(&mut self) {
+        self.gaps.clear();
+    }
+
+    /// Puts a prompt together; `None` if a gap is not known.
+    pub fn compose<'s>(&self, shape: &'s Shape<'_>) -> Option<Composed<'s>> {
+        let mut pieces = Vec::with_capacity(shape.keys.len() * 2);
+        for (gap, key) in shape.keys.iter().enumerate() {
+            let known = self.gaps.get(key)?;
+            for part in &known.parts {
+                pieces.push(match part {
+                    Part::Literal(literal) => Piece::Literal(Arc::clone(literal)),
+                    Part::System(number) => Piece::Text(&shape.slots[*shape.systems.get(*number)?].text),
+                });
+            }
+            if let Some(&index) = shape.chain.get(gap) {
+                let text = shape.slots[index].text.as_ref();
+                pieces.push(Piece::Text(if known.trims_next { text.trim() } else { text }));
+            }
+        }
+        Some(Composed { pieces })
+    }
+}
+
+struct Place {
+    start: usize,
+    end: usize,
+    trimmed: bool,
+}
+
+struct Located {
+    chain: Vec<Place>,
+    /// Number of the system message, and its place.
+    systems: Vec<(usize, Place)>,
+}
+
+fn locate(shape: &Shape<'_>, rendered: &str) -> Option<Located> {
+    let place = |index: usize| {
+        let core = marker_core(index);
+        let start = rendered.find(&core)?;
+        let end = start + core.len();
+        if rendered[end..].contains(&core) {
+            return None;
+        }
+        let (before, after) =
+            (rendered[..start].ends_with(MARKER_EDGE[0]), rendered[end..].starts_with(MARKER_EDGE[1]));
+        match (before, after) {
+            (true, true) => Some(Place { start: start - 2, end: end + 2, trimmed: false }),
+            (false, false) => Some(Place { start, end, trimmed: true }),
+            _ => None,
+        }
+    };
+    let chain: Vec<Place> = shape.chain.iter().map(|&index| place(index)).collect::<Option<_>>()?;
+    if chain.windows(2).any(|pair| pair[0].end > pair[1].start) {
+        return None;
+    }
+    let mut systems: Vec<(usize, Place)> =
+        shape.systems.iter().enumerate().filter_map(|(number, &index)| Some((number, place(index)?))).collect();
+    // A system text that the template strips is not worth a rule of its own.
+    if systems.iter().any(|(_, place)| place.trimmed) {
+        return None;
+    }
+    systems.sort_by_key(|(_, place)| place.start);
+    Some(Located { chain, systems })
+}
+
+fn parts(
+    rendered: &str,
+    from: usize,
+    to: usize,
+    systems: &[(usize, Place)],
+    tokenizer: &Tokenizer,
+    generation: Generation,
+) -> Vec<Part> {
+    let mut parts = Vec::new();
+    let mut position = from;
+    for (number, place) in systems.iter().filter(|(_, place)| place.start >= from && place.end <= to) {
+        if place.start > position {
+            parts.push(Part::Literal(literal(&rendered[position..place.start], tokenizer, generation)));
+        }
+        parts.push(Part::System(*number));
+        position = place.end;
+    }
+    if to > position {
+        parts.push(Part::Literal(literal(&rendered[position..to], tokenizer, generation)));
+    }
+    parts
+}
+
+fn literal(text: &str, tokenizer: &Tokenizer, generation: Generation) -> Arc<Literal> {
+    let cut = tokenizer.cut_at_specials(text, generation);
+    Arc::new(Literal { text: text.to_owned(), cut })
+}
+
+impl Composed<'_> {
+    /// The prompt as one text.
+    pub fn text(&self) -> String {
+        self.pieces
+            .iter()
+            .map(|piece| match piece {
+                Piece::Literal(literal) => literal.text.as_str(),
+                Piece::Text(text) => text,
+            })
+            .collect()
+    }
+
+    /// Counts the prompt. Segments between special tokens are counted one by one, and remembered.
+    pub fn count(&self, tokenizer: &Tokenizer, generation: Generation, cache: &SegmentCache) -> Counted {
+        let mut counted = Counted { tokens: tokenizer.ends(), ambiguous: false };
+        let mut segment: Vec<&str> = Vec::with_capacity(4);
+        for piece in &self.pieces {
+            match piece {
+                Piece::Text(text) => segment.push(text),
+                Piece::Literal(literal) => match literal.cut {
+                    None => segment.push(&literal.text),
+                    Some((first, between, last)) => {
+                        segment.push(&literal.text[..first]);
+                        counted.add(cache.count(&segment, tokenizer, generation));
+                        counted.tokens += between;
+                        segment.clear();
+                        segment.push(&literal.text[last..]);
+                    }
+                },
+            }
+        }
+        counted.add(cache.count(&segment, tokenizer, generation));
+        counted
+    }
+}
+
+/// A number of tokens, and whether the generations of llama.cpp might disagree on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Counted {
+    pub tokens: u32,
+    pub ambiguous: bool,
+}
+
+impl Counted {
+    fn add(&mut self, other: Self) {
+        self.tokens += other.tokens;
+        self.ambiguous |= other.ambiguous;
+    }
+}
+
+/// How many tokens a segment has, for segments seen before: one slot each, the newest wins.
+///
+/// A slot holds 40 bits of a seeded hash and 24 bits of count; the index is 18 further bits.
+pub struct SegmentCache {
+    slots: Box<[AtomicU64]>,
+    seed: foldhash::fast::RandomState,
+}
+
+const SEGMENT_SLOTS: usize = 1 << 18;
+const COUNT_BITS: u32 = 24;
+
+impl Default for SegmentCache {
+    fn default() -> Self {
+        Self {
+            slots: (0..SEGMENT_SLOTS).map(|_| AtomicU64::new(0)).collect(),
+            seed: foldhash::fast::RandomState::default(),
+        }
+    }
+}
+
+impl SegmentCache {
+    fn count(&self, segment: &[&str], tokenizer: &Tokenizer, generation: Generation) -> Counted {
+        if segment.iter().all(|part| part.is_empty()) {
+            return Counted { tokens: 0, ambiguous: false };
+        }
+        let mut hasher = self.seed.build_hasher();
+        generation.hash(&mut hasher);
+        segment.iter().for_each(|part| part.hash(&mut hasher));
+        let hash = hasher.finish();
+        let slot = &self.slots[hash as usize % SEGMENT_SLOTS];
+        let tag = hash >> COUNT_BITS << COUNT_BITS;
+        let entry = slot.load(Ordering::Relaxed);
+        let mask = (1 << COUNT_BITS) - 1;
+        if entry & !mask == tag && entry & mask != 0 {
+            return Counted { tokens: (entry & mask) as u32, ambiguous: false };
+        }
+        let text = if let [only] = segment { Cow::Borrowed(*only) } else { Cow::Owned(segment.concat()) };
+        let count = tokenizer.count(&text, generation);
+        let ambiguous = count.other_generation.is_some();
+        // An ambiguous count is not remembered, so that it is found ambiguous again.
+        if !ambiguous && count.tokens > 0 && u64::from(count.tokens) < mask {
+            slot.store(tag | u64::from(count.tokens), Ordering::Relaxed);
+        }
+        Counted { tokens: count.tokens, ambiguous }
+    }
+}
+
+impl std::fmt::Debug for SegmentCache {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "SegmentCache({SEGMENT_SLOTS} slots)")
+    }
+}

@@ -129,9 +129,7 @@ impl Vocabulary {
         let text = &self.tokens[id];
         match (self.kind, self.token_type(id)) {
             (_, TokenType::Control | TokenType::UserDefined | TokenType::Unknown) => text.as_bytes().to_vec(),
-            (VocabularyKind::ByteLevelBpe, _) => {
-                bytes_of_mapped(text).unwrap_or_else(|| text.as_bytes().to_vec())
-            }
+            (VocabularyKind::ByteLevelBpe, _) => bytes_of_mapped(text).unwrap_or_else(|| text.as_bytes().to_vec()),
             (VocabularyKind::SentencePiece, TokenType::Byte) => text
                 .strip_prefix("<0x")
                 .and_then(|rest| rest.strip_suffix('>'))

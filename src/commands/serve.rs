@@ -1,0 +1,53 @@
+//! `loadline serve`: the proxy.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, anyhow};
+use clap::Args;
+
+use super::{Outcome, stop_signal};
+use crate::config::{Config, Flags};
+use crate::proxy::Gateway;
+use crate::proxy::server::Server;
+use crate::telemetry;
+
+/// Start the proxy.
+///
+/// Prints `listening on http://ADDR` once it is ready. Everything can be set in a file (see
+/// config/loadline.toml for all keys), by LOADLINE_* variables, or here.
+#[derive(Debug, Args)]
+pub(super) struct Serve {
+    /// Address to listen on; port 0 takes a free one [default: 127.0.0.1:11435]
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<SocketAddr>,
+    /// The Ollama to forward to [default: http://127.0.0.1:11434]
+    #[arg(long, value_name = "URL")]
+    upstream: Option<String>,
+    /// Where snapshots and secrets are kept [default: ~/.local/share/loadline]
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// Configuration file
+    #[arg(long, value_name = "FILE", env = "LOADLINE_CONFIG")]
+    config: Option<PathBuf>,
+    /// Change nothing, only report what would have been done
+    #[arg(long)]
+    observe: bool,
+}
+
+impl Serve {
+    pub(super) async fn run(self) -> Result<Outcome> {
+        let flags =
+            Flags { listen: self.listen, upstream: self.upstream, data_dir: self.data_dir, observe: self.observe };
+        let config = Config::load(self.config.as_deref(), std::env::vars(), flags)?;
+        telemetry::start_logging(config.log_format, &config.log_filter).map_err(|error| anyhow!(error))?;
+        let gateway = Arc::new(Gateway::new(config)?);
+        let listen = gateway.config.listen;
+        let server = Server::bind(Arc::clone(&gateway)).await.with_context(|| format!("cannot listen on {listen}"))?;
+        println!("listening on http://{}", server.addr());
+        tracing::info!(upstream = gateway.upstream().name(), mode = ?gateway.config.mode, "ready");
+        server.run(stop_signal()).await;
+        Ok(Outcome::Fine)
+    }
+}

@@ -1,0 +1,281 @@
+//! What an operator may say, and what follows from it.
+//!
+//! Four layers, each over the one before: defaults, the file, `LOADLINE_*` variables, flags. [`raw`]
+//! is what may be written; [`Config`] is what was checked and is safe to run with. A key or value that
+//! means nothing is an error that names it: silence would be read as agreement.
+
+mod raw;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::context::Window;
+use crate::ollama::models::ConfiguredWindow;
+
+pub use raw::{LogFormat, Mode, Raw};
+
+/// The configuration file that ships with Loadline: every key with its default and its reason.
+pub const EXAMPLE: &str = include_str!("../../config/loadline.toml");
+
+/// Variables that begin with `LOADLINE_` and are no configuration keys.
+const OTHER_VARIABLES: &[&str] = &["LOADLINE_CONFIG", "LOADLINE_REQUIRE", "LOADLINE_CACHE"];
+
+#[derive(Debug, Clone)]
+pub struct Config {
+    pub listen: SocketAddr,
+    pub allowed_hosts: Vec<String>,
+    pub max_body_bytes: usize,
+    pub header_timeout: Duration,
+    pub shutdown_grace: Duration,
+    pub upstream_url: String,
+    pub connect_timeout: Duration,
+    pub first_byte_timeout: Duration,
+    pub idle_timeout: Duration,
+    pub mode: Mode,
+    pub reserve: f64,
+    pub max_conversations: usize,
+    pub data_dir: PathBuf,
+    pub log_format: LogFormat,
+    pub log_filter: String,
+    pub windows: Windows,
+}
+
+/// Windows that an operator has written down for models.
+#[derive(Debug, Clone, Default)]
+pub struct Windows {
+    default: Option<Window>,
+    models: BTreeMap<String, Window>,
+}
+
+impl ConfiguredWindow for Windows {
+    fn window_of(&self, model: &str) -> Option<Window> {
+        let untagged = model.strip_suffix(":latest").unwrap_or(model);
+        self.models.get(model).or_else(|| self.models.get(untagged)).copied().or(self.default)
+    }
+}
+
+/// Why there is no configuration. The message names the key and where it was written.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error("{path}: {reason}")]
+    File { path: String, reason: String },
+    #[error("{name}: {reason}")]
+    Variable { name: String, reason: String },
+    #[error("{key}: {reason}")]
+    Value { key: &'static str, reason: String },
+}
+
+/// Flags that override everything else.
+#[derive(Debug, Clone, Default)]
+pub struct Flags {
+    pub listen: Option<SocketAddr>,
+    pub upstream: Option<String>,
+    pub data_dir: Option<PathBuf>,
+    pub observe: bool,
+}
+
+impl Config {
+    /// Reads all layers. `variables` is the environment, given so that tests need not change theirs.
+    pub fn load(
+        file: Option<&Path>,
+        variables: impl IntoIterator<Item = (String, String)>,
+        flags: Flags,
+    ) -> Result<Self, ConfigError> {
+        let mut table = match file {
+            Some(path) => read_file(path)?,
+            None => toml::Table::new(),
+        };
+        for (name, value) in variables {
+            overlay_variable(&mut table, &name, &value)?;
+        }
+        let mut raw = parse(&table).map_err(|reason| ConfigError::File { path: "configuration".into(), reason })?;
+        if let Some(listen) = flags.listen {
+            raw.server.listen = listen.to_string();
+        }
+        if let Some(url) = flags.upstream {
+            raw.upstream.url = url;
+        }
+        if let Some(dir) = flags.data_dir {
+            raw.store.data_dir = dir.to_string_lossy().into_owned();
+        }
+        if flags.observe {
+            raw.context.mode = Mode::Observe;
+        }
+        Self::check(raw)
+    }
+
+    fn check(raw: Raw) -> Result<Self, ConfigError> {
+        let value = |key, reason: &str| ConfigError::Value { key, reason: reason.to_owned() };
+        let listen: SocketAddr = raw.server.listen.parse().map_err(|_| {
+            value("server.listen", &format!("`{}` is not an address like 127.0.0.1:11435", raw.server.listen))
+        })?;
+        if !listen.ip().is_loopback() {
+            return Err(value(
+                "server.listen",
+                &format!(
+                    "{listen} is not a loopback address, and without access tokens anyone could read along; put a proxy with authentication in front"
+                ),
+            ));
+        }
+        if !(0.0..=0.5).contains(&raw.context.reserve) {
+            return Err(value("context.reserve", "must be between 0 and 0.5"));
+        }
+        if raw.server.max_body_mb == 0 {
+            return Err(value("server.max_body_mb", "must be at least 1"));
+        }
+        let windows = raw.models.iter().map(|(name, model)| (name.to_lowercase(), model.window));
+        Ok(Self {
+            listen,
+            allowed_hosts: raw.server.allowed_hosts.iter().map(|host| host.to_lowercase()).collect(),
+            max_body_bytes: raw.server.max_body_mb << 20,
+            header_timeout: seconds(raw.server.header_timeout_s),
+            shutdown_grace: seconds(raw.server.shutdown_grace_s),
+            upstream_url: raw.upstream.url,
+            connect_timeout: Duration::from_millis(raw.upstream.connect_timeout_ms),
+            first_byte_timeout: seconds(raw.upstream.first_byte_timeout_s),
+            idle_timeout: seconds(raw.upstream.idle_timeout_s),
+            mode: raw.context.mode,
+            reserve: raw.context.reserve,
+            max_conversations: raw.context.max_conversations.max(1),
+            data_dir: data_dir(&raw.store.data_dir),
+            log_format: raw.log.format,
+            log_filter: raw.log.filter,
+            windows: Windows {
+                default: (raw.context.default_window > 0).then_some(raw.context.default_window),
+                models: windows.collect(),
+            },
+        })
+    }
+}
+
+fn seconds(number: u64) -> Duration {
+    Duration::from_secs(number)
+}
+
+fn data_dir(written: &str) -> PathBuf {
+    if !written.is_empty() {
+        return PathBuf::from(written);
+    }
+    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/share"));
+    let base = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from).or_else(home);
+    base.unwrap_or_else(|| PathBuf::from(".")).join("loadline")
+}
+
+fn read_file(path: &Path) -> Result<toml::Table, ConfigError> {
+    let error = |reason: String| ConfigError::File { path: path.display().to_string(), reason };
+    let text = std::fs::read_to_string(path).map_err(|reason| error(reason.to_string()))?;
+    // Read once as what it must be, because that error shows the line.
+    toml::from_str::<Raw>(&text).map_err(|reason| error(reason.to_string()))?;
+    toml::from_str(&text).map_err(|reason| error(reason.to_string()))
+}
+
+fn parse(table: &toml::Table) -> Result<Raw, String> {
+    table.clone().try_into::<Raw>().map_err(|error| error.to_string().trim().to_owned())
+}
+
+/// `LOADLINE_UPSTREAM_URL` sets `upstream.url`. The value is TOML, or a text if it is none.
+fn overlay_variable(table: &mut toml::Table, name: &str, value: &str) -> Result<(), ConfigError> {
+    let Some(key) = name.strip_prefix("LOADLINE_") else { return Ok(()) };
+    if OTHER_VARIABLES.contains(&name) {
+        return Ok(());
+    }
+    let error = |reason: String| ConfigError::Variable { name: name.to_owned(), reason };
+    let lower = key.to_lowercase();
+    let (section, key) = raw::SECTIONS
+        .iter()
+        .find_map(|section| Some((*section, lower.strip_prefix(section)?.strip_prefix('_')?)))
+        .ok_or_else(|| error("there is no such configuration key".to_owned()))?;
+    let parsed =
+        toml::from_str::<toml::Table>(&format!("value = {value}")).ok().and_then(|mut table| table.remove("value"));
+    for candidate in parsed.into_iter().chain([toml::Value::String(value.to_owned())]) {
+        let mut with = table.clone();
+        let section = with.entry(section).or_insert_with(|| toml::Table::new().into());
+        if let Some(section) = section.as_table_mut() {
+            section.insert(key.to_owned(), candidate);
+        }
+        match parse(&with) {
+            Ok(_) => {
+                *table = with;
+                return Ok(());
+            }
+            Err(reason) if reason.contains("unknown field") => return Err(error(reason)),
+            Err(_) => {}
+        }
+    }
+    Err(error(format!("`{value}` is not a value for {section}.{key}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(file: &str, variables: &[(&str, &str)]) -> Result<Config, ConfigError> {
+        let dir = tempfile::tempdir().expect("directory");
+        let path = dir.path().join("loadline.toml");
+        std::fs::write(&path, file).expect("file");
+        let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        Config::load(Some(&path), variables, Flags::default())
+    }
+
+    #[test]
+    fn the_shipped_file_says_exactly_the_defaults() {
+        let shipped: Raw = toml::from_str(EXAMPLE).expect("the shipped file is valid");
+        assert_eq!(shipped, Raw::default());
+    }
+
+    #[test]
+    fn the_shipped_file_names_every_key() {
+        let written: toml::Table = toml::from_str(EXAMPLE).expect("valid");
+        let all = toml::Table::try_from(Raw::default()).expect("a table");
+        for (section, keys) in &all {
+            for key in keys.as_table().into_iter().flat_map(|keys| keys.keys()) {
+                assert!(written[section].get(key).is_some(), "{section}.{key} is missing in config/loadline.toml");
+            }
+        }
+    }
+
+    #[test]
+    fn a_wrong_key_is_an_error_that_names_it() {
+        let error = load("[server]\nlissten = \"x\"\n", &[]).expect_err("wrong").to_string();
+        assert!(error.contains("lissten") && error.contains("loadline.toml"), "{error}");
+        let error = load("", &[("LOADLINE_UPSTREAM_ULR", "x")]).expect_err("wrong").to_string();
+        assert!(error.contains("LOADLINE_UPSTREAM_ULR") && error.contains("ulr"), "{error}");
+        let error = load("", &[("LOADLINE_NONSENSE", "1")]).expect_err("wrong").to_string();
+        assert!(error.contains("LOADLINE_NONSENSE"), "{error}");
+    }
+
+    #[test]
+    fn a_wrong_value_is_an_error_that_names_it() {
+        for (file, name) in [
+            ("[context]\nreserve = 0.9\n", "context.reserve"),
+            ("[server]\nlisten = \"nowhere\"\n", "server.listen"),
+            ("[context]\nmode = \"loose\"\n", "loose"),
+        ] {
+            let error = load(file, &[]).expect_err("wrong").to_string();
+            assert!(error.contains(name), "{error}");
+        }
+        let error = load("", &[("LOADLINE_CONTEXT_RESERVE", "much")]).expect_err("wrong").to_string();
+        assert!(error.contains("LOADLINE_CONTEXT_RESERVE") && error.contains("much"), "{error}");
+    }
+
+    #[test]
+    fn variables_override_the_file_and_flags_override_both() {
+        let config = load(
+            "[upstream]\nurl = \"http://a:1\"\n",
+            &[("LOADLINE_UPSTREAM_URL", "http://b:2"), ("LOADLINE_CONTEXT_RESERVE", "0.2")],
+        )
+        .expect("valid");
+        assert_eq!((config.upstream_url.as_str(), config.reserve), ("http://b:2", 0.2));
+        let flags = Flags { upstream: Some("http://c:3".into()), ..Flags::default() };
+        let config = Config::load(None, [("LOADLINE_UPSTREAM_URL".into(), "http://b:2".into())], flags).expect("valid");
+        assert_eq!(config.upstream_url, "http://c:3");
+    }
+
+    #[test]
+    fn listening_beyond_loopback_is_refused() {
+        let error = load("[server]\nlisten = \"0.0.0.0:11435\"\n", &[]).expect_err("refused").to_string();
+        assert!(error.contains("server.listen"), "{error}");
+    }
+}

@@ -1,0 +1,124 @@
+//! The configuration as it may be written: one struct a section, each with its defaults.
+//!
+//! `config/loadline.toml` says the same with reasons, and a test holds the two together.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// The sections that variables can reach.
+pub(super) const SECTIONS: &[&str] = &["server", "upstream", "context", "store", "log"];
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Raw {
+    pub server: Server,
+    pub upstream: Upstream,
+    pub context: Context,
+    pub store: Store,
+    pub log: Log,
+    pub models: BTreeMap<String, Model>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Server {
+    pub listen: String,
+    pub allowed_hosts: Vec<String>,
+    pub max_body_mb: usize,
+    pub header_timeout_s: u64,
+    pub shutdown_grace_s: u64,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self {
+            listen: "127.0.0.1:11435".to_owned(),
+            allowed_hosts: Vec::new(),
+            max_body_mb: 64,
+            header_timeout_s: 30,
+            shutdown_grace_s: 120,
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Upstream {
+    pub url: String,
+    pub connect_timeout_ms: u64,
+    pub first_byte_timeout_s: u64,
+    pub idle_timeout_s: u64,
+}
+
+impl Default for Upstream {
+    fn default() -> Self {
+        Self {
+            url: "http://127.0.0.1:11434".to_owned(),
+            connect_timeout_ms: 1000,
+            first_byte_timeout_s: 1800,
+            idle_timeout_s: 300,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    #[default]
+    Enforce,
+    Observe,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Context {
+    pub mode: Mode,
+    pub reserve: f64,
+    pub default_window: u32,
+    pub max_conversations: usize,
+}
+
+impl Default for Context {
+    fn default() -> Self {
+        Self {
+            mode: Mode::Enforce,
+            reserve: crate::context::ladder::DEFAULT_RESERVE,
+            default_window: 0,
+            max_conversations: 10_000,
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Store {
+    pub data_dir: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    #[default]
+    Human,
+    Json,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Log {
+    pub format: LogFormat,
+    pub filter: String,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self { format: LogFormat::Human, filter: "info".to_owned() }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Model {
+    pub window: u32,
+}

@@ -1,0 +1,138 @@
+//! Which conversation is this? Clients resend the whole history and send no id.
+//!
+//! Each message that is not a system message adds one link to a chain of keyed hashes; a link stands
+//! for the whole history up to it. Two histories are the same conversation as far as their links are
+//! equal. The key is secret and the user is hashed in first, so nobody can compute or collide with
+//! another user's links.
+//!
+//! What counts as equal: role, content without surrounding space, tool calls. Thinking does not,
+//! because most clients do not send it back.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+use super::message::{Message, Role};
+
+/// One position in a history: a hash of everything up to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Link([u8; 32]);
+
+/// The secret that links are made with. It never leaves the process's own data directory.
+#[derive(Clone)]
+pub struct ChainKey([u8; 32]);
+
+impl ChainKey {
+    pub fn new(secret: [u8; 32]) -> Self {
+        Self(secret)
+    }
+
+    /// The start of every history of one user.
+    pub fn start(&self, user: &str) -> Link {
+        Link(*blake3::keyed_hash(&self.0, user.as_bytes()).as_bytes())
+    }
+
+    /// The link after one more message; a system message adds none.
+    pub fn extend(&self, link: Link, message: &Message<'_>) -> Link {
+        if message.role == Role::System {
+            return link;
+        }
+        let mut hasher = blake3::Hasher::new_keyed(&self.0);
+        hasher.update(&link.0);
+        field(&mut hasher, message.role.name());
+        field(&mut hasher, message.text.trim());
+        for call in &message.tool_calls {
+            field(&mut hasher, &call.name);
+            field(&mut hasher, &call.canonical_arguments);
+        }
+        Link(*hasher.finalize().as_bytes())
+    }
+
+    /// The links of a whole history, one for each message.
+    pub fn links(&self, user: &str, messages: &[Message<'_>]) -> Vec<Link> {
+        let mut link = self.start(user);
+        messages
+            .iter()
+            .map(|message| {
+                link = self.extend(link, message);
+                link
+            })
+            .collect()
+    }
+}
+
+impl std::fmt::Debug for ChainKey {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("ChainKey(secret)")
+    }
+}
+
+/// Lengths go in front, so that no two lists of fields read the same.
+fn field(hasher: &mut blake3::Hasher, text: &str) {
+    hasher.update(&(text.len() as u64).to_le_bytes());
+    hasher.update(text.as_bytes());
+}
+
+/// A conversation's number, as clients see it.
+pub type ConversationId = i64;
+
+/// What is known about one link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Known {
+    pub conversation: ConversationId,
+    /// Whether an answer that came through us is in the history up to here.
+    pub answered: bool,
+    /// Whether this is where the conversation ended when it was last seen.
+    pub tip: bool,
+}
+
+/// Where a request's history belongs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Placement {
+    /// Nothing known, or nothing but an opening that anyone could have sent.
+    New,
+    /// The history goes on from a conversation's end.
+    Continues { conversation: ConversationId, shared: usize },
+    /// The history leaves a conversation in its middle: an edit, or an answer asked for again.
+    Branch { conversation: ConversationId, shared: usize },
+}
+
+/// Finds the longest known prefix. `shared` is its length in messages.
+pub fn place(links: &[Link], known: impl Fn(&Link) -> Option<Known>) -> Placement {
+    for (index, link) in links.iter().enumerate().rev() {
+        let Some(found) = known(link) else { continue };
+        // Without an answer of ours in it, an equal opening is a coincidence; a shorter prefix has
+        // even less in it, so there is no need to look on.
+        if !found.answered {
+            return Placement::New;
+        }
+        let (conversation, shared) = (found.conversation, index + 1);
+        return if found.tip {
+            Placement::Continues { conversation, shared }
+        } else {
+            Placement::Branch { conversation, shared }
+        };
+    }
+    Placement::New
+}
+
+/// Remembers links for [`place`]; the simplest index there is, for tests and as the reference.
+#[derive(Debug, Default)]
+pub struct LinkMap(HashMap<Link, Known>);
+
+impl LinkMap {
+    pub fn get(&self, link: &Link) -> Option<Known> {
+        self.0.get(link).copied()
+    }
+
+    /// Records a finished turn: the request's links, then the answer's.
+    pub fn record(&mut self, conversation: ConversationId, request: &[Link], answer: Link) {
+        let mut answered = false;
+        for link in request {
+            let entry = self.0.entry(*link).or_insert(Known { conversation, answered: false, tip: false });
+            answered |= entry.answered;
+            entry.answered |= answered;
+            entry.tip = false;
+        }
+        self.0.insert(answer, Known { conversation, answered: true, tip: true });
+    }
+}

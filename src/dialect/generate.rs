@@ -1,0 +1,72 @@
+//! `POST /api/generate`, Ollama's own: one prompt, and perhaps the tokens of what came before.
+
+use super::chat::{count, read_options};
+use super::{Answer, Generate, Prompt, Request, answer_room};
+use crate::json::lenient::Names;
+use crate::json::{Fields, JsonError};
+
+pub(super) const NAMES: Names = Names {
+    known: &[
+        "model",
+        "prompt",
+        "suffix",
+        "system",
+        "template",
+        "context",
+        "stream",
+        "raw",
+        "format",
+        "keep_alive",
+        "images",
+        "options",
+        "think",
+        "truncate",
+        "shift",
+        "_debug_render_only",
+        "logprobs",
+        "top_logprobs",
+    ],
+    lists: &[],
+};
+
+pub(super) fn parse(body: &str) -> Result<Request<'_>, JsonError> {
+    let fields = Fields::read(body, NAMES.known)?;
+    let (num_ctx, num_predict) = read_options(fields.get("options"))?;
+    let context = fields
+        .get("context")
+        .map(|raw| serde_json::from_str::<Vec<u32>>(raw.get()).map_err(|_| JsonError::WrongType))
+        .transpose()?;
+    let render_with = ["options", "keep_alive", "think", "template", "context"]
+        .into_iter()
+        .filter_map(|name| Some((name, fields.get(name)?.get().into())))
+        .collect();
+    let text = |name| Ok::<_, JsonError>(fields.text(name)?.filter(|text| !text.is_empty()));
+    Ok(Request {
+        model: fields.text("model")?.unwrap_or_default(),
+        stream: fields.flag("stream")?.unwrap_or(true),
+        prompt: Prompt::Generate(Box::new(Generate {
+            prompt: fields.text("prompt")?.unwrap_or_default(),
+            system: text("system")?,
+            suffix: text("suffix")?,
+            template: text("template")?,
+            context,
+            raw: fields.flag("raw")?.unwrap_or(false),
+            images: count(fields.get("images"))?,
+        })),
+        kinds: Vec::new(),
+        num_ctx,
+        answer_tokens: answer_room(num_predict),
+        render_with,
+    })
+}
+
+pub(super) fn read_frame(frame: &str, answer: &mut Answer) -> Result<(), JsonError> {
+    let fields = Fields::read(frame, &[])?;
+    answer.failed |= fields.get("error").is_some();
+    answer.add_text(&fields.text("response")?.unwrap_or_default());
+    if fields.flag("done")? == Some(true) {
+        answer.done = true;
+        answer.prompt_tokens = fields.number("prompt_eval_count")?.map(|count| count as u32);
+    }
+    Ok(())
+}

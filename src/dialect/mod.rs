@@ -1,0 +1,265 @@
+//! The six APIs that Ollama speaks, each in a file of its own.
+//!
+//! A dialect reads its JSON into the one middle form ([`Request`]), applies a plan to its own original
+//! text, and reads answers ([`Answer`]). Nobody translates one dialect into another. A new dialect is
+//! one file and its arm in the matches below.
+//!
+//! What a dialect's JSON becomes as Ollama's own messages follows what Ollama does, odd corners
+//! included, because that is what will be rendered and counted.
+
+pub mod answer;
+mod anthropic;
+mod chat;
+mod completions;
+pub mod error;
+mod generate;
+mod openai;
+mod responses;
+
+use std::borrow::Cow;
+
+use serde_json::value::RawValue;
+
+use crate::context::plan::Kind;
+use crate::context::{Edit, Message, Note, Plan, ToolCall};
+use crate::json::lenient::{self, Names};
+use crate::json::{self, Fields, JsonError};
+
+pub use answer::Answer;
+pub use error::ErrorShape;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Dialect {
+    Chat,
+    Generate,
+    OpenAiChat,
+    Completions,
+    Responses,
+    Anthropic,
+}
+
+/// A request, understood.
+#[derive(Debug)]
+pub struct Request<'a> {
+    pub model: Cow<'a, str>,
+    pub stream: bool,
+    pub prompt: Prompt<'a>,
+    /// What each of the dialect's own messages is to the planner; empty when there is nothing to edit.
+    pub kinds: Vec<Kind>,
+    /// As the request says it, before anything is clamped.
+    pub num_ctx: Option<f64>,
+    /// Room that the request asks for the answer.
+    pub answer_tokens: Option<u32>,
+    /// Fields that a rendering of the same prompt must carry along: name and JSON text.
+    pub render_with: Vec<(&'static str, Cow<'a, str>)>,
+}
+
+/// What will be rendered.
+#[derive(Debug)]
+pub enum Prompt<'a> {
+    Chat(Vec<Message<'a>>),
+    Generate(Box<Generate<'a>>),
+}
+
+/// The prompt of `/api/generate`, which is no list of messages.
+#[derive(Debug, Default)]
+pub struct Generate<'a> {
+    pub prompt: Cow<'a, str>,
+    pub system: Option<Cow<'a, str>>,
+    pub suffix: Option<Cow<'a, str>>,
+    pub template: Option<Cow<'a, str>>,
+    pub context: Option<Vec<u32>>,
+    pub raw: bool,
+    pub images: u32,
+}
+
+impl Prompt<'_> {
+    /// Nothing to say: a request to load or unload the model.
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Self::Chat(messages) => messages.is_empty(),
+            Self::Generate(generate) => generate.prompt.is_empty(),
+        }
+    }
+
+    pub fn images(&self) -> u32 {
+        match self {
+            Self::Chat(messages) => messages.iter().map(|message| message.images).sum(),
+            Self::Generate(generate) => generate.images,
+        }
+    }
+}
+
+impl Dialect {
+    pub const ALL: [Self; 6] =
+        [Self::Chat, Self::Generate, Self::OpenAiChat, Self::Completions, Self::Responses, Self::Anthropic];
+
+    /// The gated path, already normalised.
+    pub fn of_path(path: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|dialect| dialect.path() == path)
+    }
+
+    pub fn path(self) -> &'static str {
+        match self {
+            Self::Chat => "/api/chat",
+            Self::Generate => "/api/generate",
+            Self::OpenAiChat => "/v1/chat/completions",
+            Self::Completions => "/v1/completions",
+            Self::Responses => "/v1/responses",
+            Self::Anthropic => "/v1/messages",
+        }
+    }
+
+    /// A short name for logs and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Chat => "chat",
+            Self::Generate => "generate",
+            Self::OpenAiChat => "openai-chat",
+            Self::Completions => "openai-completions",
+            Self::Responses => "openai-responses",
+            Self::Anthropic => "anthropic",
+        }
+    }
+
+    /// Whether requests can say `truncate: false`.
+    pub fn has_truncate(self) -> bool {
+        matches!(self, Self::Chat | Self::Generate)
+    }
+
+    pub fn errors(self) -> ErrorShape {
+        match self {
+            Self::Chat | Self::Generate => ErrorShape::Native,
+            Self::OpenAiChat | Self::Completions | Self::Responses => ErrorShape::OpenAi,
+            Self::Anthropic => ErrorShape::Anthropic,
+        }
+    }
+
+    fn names(self) -> Names {
+        match self {
+            Self::Chat => chat::NAMES,
+            Self::Generate => generate::NAMES,
+            Self::OpenAiChat => openai::NAMES,
+            Self::Completions => completions::NAMES,
+            Self::Responses => responses::NAMES,
+            Self::Anthropic => anthropic::NAMES,
+        }
+    }
+
+    /// The body as plain JSON: itself, or what Go would have read it as. `None` if Go cannot read it.
+    pub fn plain(self, body: &[u8]) -> Option<Cow<'_, str>> {
+        if let Ok(text) = std::str::from_utf8(body) {
+            match self.parse(text) {
+                Ok(_) | Err(JsonError::WrongType) => return Some(Cow::Borrowed(text)),
+                Err(JsonError::NotPlain) => {}
+            }
+        }
+        lenient::rewrite(body, self.names()).map(Cow::Owned)
+    }
+
+    /// Reads a plain body.
+    pub fn parse(self, body: &str) -> Result<Request<'_>, JsonError> {
+        match self {
+            Self::Chat => chat::parse(body),
+            Self::Generate => generate::parse(body),
+            Self::OpenAiChat => openai::parse(body),
+            Self::Completions => completions::parse(body),
+            Self::Responses => responses::parse(body),
+            Self::Anthropic => anthropic::parse(body),
+        }
+    }
+
+    /// Writes the body again with a plan applied. What is kept leaves as it came.
+    pub fn apply(self, body: &str, plan: &Plan) -> Result<String, JsonError> {
+        if plan.is_identity() {
+            return Ok(body.to_owned());
+        }
+        let (list, note): (&str, fn(&Note) -> String) = match self {
+            Self::Chat | Self::OpenAiChat | Self::Anthropic => ("messages", user_note),
+            Self::Responses => ("input", user_note),
+            // One prompt, no messages: there is nothing to leave out.
+            Self::Generate | Self::Completions => return Ok(body.to_owned()),
+        };
+        let fields = Fields::read(body, &[list])?;
+        let Some(raw) = fields.get(list) else { return Ok(body.to_owned()) };
+        let elements = json::array(raw)?;
+        let rebuilt = rebuild(&elements, plan, note);
+        let bytes = json::splice(body, &[(json::range_in(body, raw), rebuilt)]);
+        String::from_utf8(bytes).map_err(|_| JsonError::NotPlain)
+    }
+
+    /// The messages of a body as JSON text, for showing what would be sent.
+    pub fn messages_json(self, body: &str) -> String {
+        let list = match self {
+            Self::Chat | Self::OpenAiChat | Self::Anthropic => "messages",
+            Self::Responses => "input",
+            Self::Generate | Self::Completions => "prompt",
+        };
+        let raw = Fields::read(body, &[list]).ok().and_then(|fields| fields.get(list).map(|raw| raw.get().to_owned()));
+        raw.unwrap_or_else(|| "[]".to_owned())
+    }
+
+    /// Sets `truncate` to false, so that a wrong guess of ours is an error and not a silent cut.
+    pub fn forbid_truncation(self, body: &str) -> String {
+        if !self.has_truncate() {
+            return body.to_owned();
+        }
+        let Ok(fields) = Fields::read(body, &[]) else { return body.to_owned() };
+        if let Some(raw) = fields.get("truncate") {
+            let spliced = json::splice(body, &[(json::range_in(body, raw), "false".to_owned())]);
+            return String::from_utf8(spliced).unwrap_or_else(|_| body.to_owned());
+        }
+        let comma = if fields.is_empty() { "" } else { "," };
+        body.replacen('{', &format!("{{\"truncate\":false{comma}"), 1)
+    }
+}
+
+fn user_note(note: &Note) -> String {
+    format!("{{\"role\":\"user\",\"content\":{}}}", json::quote(&note.text))
+}
+
+fn rebuild(elements: &[&RawValue], plan: &Plan, note: impl Fn(&Note) -> String) -> String {
+    let mut out = String::from("[");
+    let mut add = |text: &str| {
+        if out.len() > 1 {
+            out.push(',');
+        }
+        out.push_str(text);
+    };
+    for edit in &plan.edits {
+        match edit {
+            Edit::Keep(range) => elements[range.clone()].iter().for_each(|element| add(element.get())),
+            Edit::Replace(_, Some(inserted)) => add(&note(inserted)),
+            Edit::Replace(_, None) => {}
+        }
+    }
+    out.push(']');
+    out
+}
+
+/// The sampling room a request asks for; negative numbers and zero mean "as much as you like" upstream.
+fn answer_room(number: Option<f64>) -> Option<u32> {
+    number.filter(|number| *number >= 1.0).map(|number| number as u32)
+}
+
+/// Makes a tool call whose arguments are the JSON object `arguments`.
+fn tool_call<'a>(id: Option<Cow<'a, str>>, name: Option<Cow<'a, str>>, arguments: Cow<'a, str>) -> ToolCall<'a> {
+    let canonical_arguments = canonical(&arguments);
+    ToolCall { id: id.unwrap_or_default(), name: name.unwrap_or_default(), arguments, canonical_arguments }
+}
+
+/// One spelling for equal JSON: keys sorted, no spaces.
+fn canonical(json: &str) -> String {
+    fn sorted(value: serde_json::Value) -> serde_json::Value {
+        match value {
+            serde_json::Value::Object(map) => {
+                let mut fields: Vec<_> = map.into_iter().map(|(name, value)| (name, sorted(value))).collect();
+                fields.sort_by(|left, right| left.0.cmp(&right.0));
+                fields.into_iter().collect::<serde_json::Map<_, _>>().into()
+            }
+            serde_json::Value::Array(items) => items.into_iter().map(sorted).collect(),
+            scalar => scalar,
+        }
+    }
+    serde_json::from_str(json).map_or_else(|_| json.to_owned(), |value| sorted(value).to_string())
+}

@@ -1,0 +1,150 @@
+//! Streams of answers, cut into frames: one JSON text a line, or server-sent events.
+//!
+//! Bytes go in as they arrive, in pieces of any size; whole frames come out. Nothing here changes what
+//! the client receives: it is a reader that runs beside the relay. A frame beyond the bound is given
+//! up on, not buffered: then the stream is relayed without being understood.
+
+/// Ollama's own Go client gives up at 8 MB a line.
+const MAX_FRAME_BYTES: usize = 8 << 20;
+
+/// How an answer is framed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Framing {
+    /// One JSON body.
+    Whole,
+    /// One JSON text a line.
+    Ndjson,
+    /// `data:` lines, an empty line after each event.
+    Sse,
+}
+
+/// Collects bytes and hands out frames.
+#[derive(Debug)]
+pub struct Frames {
+    framing: Framing,
+    /// What has arrived of a line (or of the body) that is not finished.
+    partial: Vec<u8>,
+    /// The data of the event being read.
+    data: Vec<u8>,
+    gave_up: bool,
+}
+
+impl Frames {
+    pub fn new(framing: Framing) -> Self {
+        Self { framing, partial: Vec::new(), data: Vec::new(), gave_up: false }
+    }
+
+    /// Takes the next bytes and calls `each` for every frame they complete.
+    pub fn push(&mut self, bytes: &[u8], mut each: impl FnMut(&[u8])) {
+        if self.gave_up {
+            return;
+        }
+        match self.framing {
+            Framing::Whole => self.partial.extend_from_slice(bytes),
+            Framing::Ndjson | Framing::Sse => self.lines(bytes, &mut each),
+        }
+        if self.partial.len() + self.data.len() > MAX_FRAME_BYTES {
+            self.gave_up = true;
+            self.partial = Vec::new();
+            self.data = Vec::new();
+        }
+    }
+
+    /// The stream has ended: a whole body is a frame now; half a line is not.
+    pub fn finish(&mut self, mut each: impl FnMut(&[u8])) {
+        if self.framing == Framing::Whole && !self.gave_up && !self.partial.is_empty() {
+            each(&std::mem::take(&mut self.partial));
+        }
+    }
+
+    /// Whether a frame was too large to be read.
+    pub fn gave_up(&self) -> bool {
+        self.gave_up
+    }
+
+    fn lines(&mut self, mut bytes: &[u8], each: &mut impl FnMut(&[u8])) {
+        while let Some(end) = memchr::memchr(b'\n', bytes) {
+            if self.partial.is_empty() {
+                Self::line(self.framing, &mut self.data, &bytes[..end], each);
+            } else {
+                self.partial.extend_from_slice(&bytes[..end]);
+                let line = std::mem::take(&mut self.partial);
+                Self::line(self.framing, &mut self.data, &line, each);
+            }
+            bytes = &bytes[end + 1..];
+        }
+        self.partial.extend_from_slice(bytes);
+    }
+
+    fn line(framing: Framing, data: &mut Vec<u8>, line: &[u8], each: &mut impl FnMut(&[u8])) {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if framing == Framing::Ndjson {
+            if !line.is_empty() {
+                each(line);
+            }
+        } else if line.is_empty() {
+            if !data.is_empty() {
+                each(data);
+                data.clear();
+            }
+        } else if let Some(rest) = line.strip_prefix(b"data:") {
+            if !data.is_empty() {
+                data.push(b'\n');
+            }
+            data.extend_from_slice(rest.strip_prefix(b" ").unwrap_or(rest));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn frames(framing: Framing, pieces: &[&[u8]]) -> Vec<Vec<u8>> {
+        let mut reader = Frames::new(framing);
+        let mut frames = Vec::new();
+        for piece in pieces {
+            reader.push(piece, |frame| frames.push(frame.to_vec()));
+        }
+        reader.finish(|frame| frames.push(frame.to_vec()));
+        frames
+    }
+
+    #[test]
+    fn half_a_line_at_the_end_is_no_frame() {
+        assert_eq!(frames(Framing::Ndjson, &[b"{\"a\":1}\n{\"b\""]), [b"{\"a\":1}".to_vec()]);
+    }
+
+    #[test]
+    fn events_join_their_data_lines() {
+        assert_eq!(
+            frames(Framing::Sse, &[b"event: x\ndata: a\ndata: b\n\ndata:c\n\n"]),
+            [b"a\nb".to_vec(), b"c".to_vec()]
+        );
+    }
+
+    #[test]
+    fn a_line_past_the_bound_is_given_up_not_kept() {
+        let mut reader = Frames::new(Framing::Ndjson);
+        let piece = vec![b'x'; 1 << 20];
+        for _ in 0..10 {
+            reader.push(&piece, |_| {});
+        }
+        assert!(reader.gave_up() && reader.partial.is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn a_stream_split_at_any_byte_gives_the_same_frames(
+            text in "(data: [a-z]{0,5}\n|\n|event: x\r\n|\\{\"a\":[0-9]\\}\n){0,12}",
+            at in any::<prop::sample::Index>(),
+        ) {
+            let bytes = text.as_bytes();
+            let at = at.index(bytes.len() + 1);
+            for framing in [Framing::Ndjson, Framing::Sse, Framing::Whole] {
+                prop_assert_eq!(frames(framing, &[bytes]), frames(framing, &[&bytes[..at], &bytes[at..]]));
+            }
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Reaching the upstream: one pooled HTTP/1 client for everything.
+//!
+//! The address comes from configuration and from nowhere else. Redirects are not followed. A request
+//! that was written is never sent twice; dropping a response closes its connection.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{Method, Request, Response, Uri, header};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+
+/// Whatever a body may fail with.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The body of a request on its way upstream.
+pub type RequestBody = UnsyncBoxBody<Bytes, BoxError>;
+
+/// `/api/show` with the lists of a large vocabulary is about 20 MB.
+const MAX_CONTROL_BYTES: usize = 256 << 20;
+
+/// Why the upstream gave no answer. All of these are the upstream's or the network's fault.
+#[derive(Debug, thiserror::Error)]
+pub enum UpstreamError {
+    #[error("upstream {0} cannot be reached: is Ollama running there? ({1})")]
+    Unreachable(String, String),
+    #[error("upstream {0} closed the connection before it answered")]
+    Closed(String),
+    #[error("upstream {upstream} sent no answer within {seconds} s (upstream.first_byte_timeout_s)")]
+    Timeout { upstream: String, seconds: u64 },
+    #[error("the answer of upstream {0} could not be read: {1}")]
+    Unreadable(String, String),
+}
+
+/// A URL that cannot be an upstream.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AddressError {
+    #[error("`{0}` is not a URL; an upstream looks like http://127.0.0.1:11434")]
+    NotAUrl(String),
+    #[error("`{0}`: only http:// upstreams are supported")]
+    NotHttp(String),
+}
+
+/// A connection pool to one Ollama.
+#[derive(Debug, Clone)]
+pub struct Upstream {
+    client: Client<HttpConnector, RequestBody>,
+    authority: Authority,
+    prefix: String,
+    first_byte_timeout: Duration,
+}
+
+impl Upstream {
+    pub fn new(url: &str, connect_timeout: Duration, first_byte_timeout: Duration) -> Result<Self, AddressError> {
+        let uri: Uri = url.trim_end_matches('/').parse().map_err(|_| AddressError::NotAUrl(url.to_owned()))?;
+        let parts = uri.into_parts();
+        let authority = parts.authority.ok_or_else(|| AddressError::NotAUrl(url.to_owned()))?;
+        if parts.scheme.as_ref().is_some_and(|scheme| *scheme != Scheme::HTTP) {
+            return Err(AddressError::NotHttp(url.to_owned()));
+        }
+        let prefix = parts.path_and_query.map_or_else(String::new, |path| path.path().trim_end_matches('/').to_owned());
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
+        connector.set_connect_timeout(Some(connect_timeout));
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(Duration::from_secs(30))
+            .pool_max_idle_per_host(256)
+            .build(connector);
+        Ok(Self { client, authority, prefix, first_byte_timeout })
+    }
+
+    /// `http://host:port`, for people.
+    pub fn name(&self) -> String {
+        format!("http://{}{}", self.authority, self.prefix)
+    }
+
+    /// Sends a request and waits for the head of its answer.
+    ///
+    /// The path must be clean already; `Host` is the upstream's own, because Ollama refuses others.
+    pub async fn send(&self, mut request: Request<RequestBody>) -> Result<Response<Incoming>, UpstreamError> {
+        let path = request.uri().path_and_query().map_or("/", PathAndQuery::as_str);
+        let uri = Uri::builder()
+            .scheme(Scheme::HTTP)
+            .authority(self.authority.clone())
+            .path_and_query(format!("{}{path}", self.prefix))
+            .build()
+            .map_err(|error| UpstreamError::Unreachable(self.name(), error.to_string()))?;
+        *request.uri_mut() = uri;
+        request.headers_mut().remove(header::HOST);
+        let sent = tokio::time::timeout(self.first_byte_timeout, self.client.request(request)).await;
+        let timed_out = UpstreamError::Timeout { upstream: self.name(), seconds: self.first_byte_timeout.as_secs() };
+        sent.map_err(|_| timed_out)?.map_err(|error| {
+            if error.is_connect() {
+                UpstreamError::Unreachable(self.name(), deepest(&error))
+            } else {
+                UpstreamError::Closed(self.name())
+            }
+        })
+    }
+
+    /// One JSON call of our own: status and whole body.
+    pub async fn call(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<String>,
+    ) -> Result<(http::StatusCode, Bytes), UpstreamError> {
+        let unreadable = |error: BoxError| UpstreamError::Unreadable(self.name(), error.to_string());
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(full(body.unwrap_or_default()))
+            .map_err(|error| unreadable(error.into()))?;
+        let response = self.send(request).await?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), MAX_CONTROL_BYTES).collect().await.map_err(unreadable)?;
+        Ok((status, body.to_bytes()))
+    }
+}
+
+/// A body that is there already.
+pub fn full(body: impl Into<Bytes>) -> RequestBody {
+    Full::new(body.into()).map_err(|never| match never {}).boxed_unsync()
+}
+
+/// The innermost reason: "connection refused" says more than "client error".
+fn deepest(error: &dyn std::error::Error) -> String {
+    let mut current = error;
+    while let Some(source) = current.source() {
+        current = source;
+    }
+    current.to_string()
+}

@@ -1,0 +1,16 @@
+//! The upstream: how it is reached, and what it says about its models.
+//!
+//! [`client`] carries bytes. [`models`] asks `/api/show` and `/api/ps` and keeps the answers;
+//! [`render`] asks for renderings; [`count`] turns a request into a number with all of that;
+//! [`overflow`] reads the errors that come when a number was wrong after all.
+
+pub mod client;
+pub mod count;
+pub mod models;
+pub mod overflow;
+mod render;
+mod show;
+
+pub use client::{Upstream, UpstreamError};
+pub use count::Count;
+pub use models::{Model, Models};

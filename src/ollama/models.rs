@@ -1,0 +1,315 @@
+//! What is known about each model of the upstream, learnt on first use and kept.
+//!
+//! A model's facts are its vocabulary, its template as far as it was seen, and its window. They are
+//! fetched once, by one request, while others for the same model wait for that. A model replaced under
+//! its name is noticed by a count that does not agree, or by `/api/show` asked again now and then.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use dashmap::DashMap;
+use http::{Method, StatusCode};
+use tokio::sync::OnceCell;
+
+use super::client::{Upstream, UpstreamError};
+use super::show::{self, Shown};
+use crate::context::Window;
+use crate::json::{self, Fields};
+use crate::tokenize::template::{Layout, SegmentCache};
+use crate::tokenize::{Generation, Tokenizer};
+
+/// How long facts are believed without asking whether the model of that name is still the same.
+const RECHECK_AFTER: Duration = Duration::from_secs(60);
+
+/// Ollama's default on machines with little video memory; larger ones are learnt from `/api/ps`.
+const OLLAMA_DEFAULT_WINDOW: Window = 4096;
+
+/// Below this Ollama raises a requested window.
+const SMALLEST_WINDOW: Window = 4;
+
+/// All models of one upstream.
+#[derive(Debug)]
+pub struct Models {
+    upstream: Upstream,
+    models: DashMap<String, Arc<OnceCell<Arc<Model>>>>,
+    configured_window: Box<dyn ConfiguredWindow>,
+    traits: Arc<UpstreamTraits>,
+}
+
+/// The windows that an operator has written down.
+pub trait ConfiguredWindow: Send + Sync + std::fmt::Debug {
+    fn window_of(&self, model: &str) -> Option<Window>;
+}
+
+/// What was found out about the upstream itself.
+#[derive(Debug, Default)]
+pub(super) struct UpstreamTraits {
+    /// 0 unknown, 1 earlier, 2 later: see [`Generation`].
+    generation: AtomicU8,
+    pub(super) shows_no_renderings: AtomicBool,
+}
+
+impl UpstreamTraits {
+    pub(super) fn generation(&self) -> Option<Generation> {
+        match self.generation.load(Ordering::Relaxed) {
+            1 => Some(Generation::Earlier),
+            2 => Some(Generation::Later),
+            _ => None,
+        }
+    }
+
+    pub(super) fn learn_generation(&self, generation: Generation) {
+        let number = match generation {
+            Generation::Earlier => 1,
+            Generation::Later => 2,
+        };
+        self.generation.store(number, Ordering::Relaxed);
+    }
+}
+
+/// Where a window was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WindowSource {
+    Request,
+    Modelfile,
+    Loaded,
+    Configured,
+    OllamaDefault,
+}
+
+impl WindowSource {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Request => "the request's num_ctx",
+            Self::Modelfile => "the Modelfile",
+            Self::Loaded => "the loaded model (/api/ps)",
+            Self::Configured => "configuration",
+            Self::OllamaDefault => "Ollama's default",
+        }
+    }
+}
+
+/// One model's facts.
+#[derive(Debug)]
+pub struct Model {
+    pub name: String,
+    /// `Err` says why there is none.
+    pub tokenizer: Result<Arc<Tokenizer>, String>,
+    pub trained_window: Option<Window>,
+    pub architecture: String,
+    modelfile_window: Option<Window>,
+    modified_at: String,
+    checked_at: Mutex<Instant>,
+    /// What a request without `num_ctx` gets, once it was seen; 0 is not known.
+    loaded_window: AtomicU32,
+    pub(super) traits: Arc<UpstreamTraits>,
+    pub(super) layout: RwLock<Layout>,
+    pub(super) segments: SegmentCache,
+    /// One rendering at a time, so that a crowd of first requests asks once.
+    pub(super) learning: tokio::sync::Mutex<()>,
+    /// A composed prompt was compared with a real rendering and was the same.
+    pub(super) composing_verified: AtomicBool,
+    /// The template cannot be composed: every prompt is rendered by the upstream.
+    pub(super) composing_fails: AtomicBool,
+    /// Tokens that the template adds for each message, where renderings cannot be had.
+    pub(super) overhead_per_message: AtomicU32,
+}
+
+/// Why there are no facts.
+#[derive(Debug, thiserror::Error)]
+pub enum ModelError {
+    /// The upstream does not know the model, or does not like its name; it says so best itself.
+    #[error("the upstream has no such model")]
+    Unknown,
+    #[error(transparent)]
+    Upstream(#[from] UpstreamError),
+    #[error("the upstream's description of the model could not be read")]
+    Unreadable,
+}
+
+impl Models {
+    pub fn new(upstream: Upstream, configured_window: Box<dyn ConfiguredWindow>) -> Self {
+        Self { upstream, models: DashMap::new(), configured_window, traits: Arc::default() }
+    }
+
+    pub fn upstream(&self) -> &Upstream {
+        &self.upstream
+    }
+
+    /// The facts of a model, fetched if they are not there.
+    pub async fn get(&self, name: &str) -> Result<Arc<Model>, ModelError> {
+        if name.is_empty() {
+            return Err(ModelError::Unknown);
+        }
+        let key = full_name(name);
+        let cell = self.models.get(&key).map(|entry| Arc::clone(&entry));
+        let cell = cell.unwrap_or_else(|| Arc::clone(&self.models.entry(key.clone()).or_default()));
+        let loaded = cell.get_or_try_init(|| self.load(name)).await.map(Arc::clone);
+        match &loaded {
+            // Names of models that do not exist are not kept: anyone can make them up.
+            Err(_) => {
+                self.models.remove_if(&key, |_, cell| !cell.initialized());
+            }
+            Ok(model) => self.recheck_later(&key, model),
+        }
+        loaded
+    }
+
+    /// Models whose facts are known, for the health page and the doctor.
+    pub fn known(&self) -> Vec<Arc<Model>> {
+        self.models.iter().filter_map(|entry| entry.value().get().map(Arc::clone)).collect()
+    }
+
+    /// Forgets a model, so that it is asked for again.
+    pub fn forget(&self, name: &str) {
+        self.models.remove(&full_name(name));
+    }
+
+    async fn load(&self, name: &str) -> Result<Arc<Model>, ModelError> {
+        let shown = self.show(name, true).await?;
+        let model = tokio::task::spawn_blocking({
+            let (name, traits) = (name.to_owned(), Arc::clone(&self.traits));
+            move || Model::new(name, shown, traits)
+        });
+        let model = model.await.map_err(|_| ModelError::Unreadable)?;
+        if let Err(reason) = &model.tokenizer {
+            tracing::warn!(model = name, reason, "no vocabulary: tokens will be estimated");
+        }
+        Ok(Arc::new(model))
+    }
+
+    async fn show(&self, name: &str, verbose: bool) -> Result<Shown, ModelError> {
+        let body = format!("{{\"model\":{},\"verbose\":{verbose}}}", json::quote(name));
+        let (status, body) = self.upstream.call(Method::POST, "/api/show", Some(body)).await?;
+        if status.is_client_error() {
+            return Err(ModelError::Unknown);
+        }
+        if status != StatusCode::OK {
+            return Err(ModelError::Unreadable);
+        }
+        let read = move || show::read(std::str::from_utf8(&body).ok()?).ok();
+        tokio::task::spawn_blocking(read).await.ok().flatten().ok_or(ModelError::Unreadable)
+    }
+
+    /// Asks, beside the request that noticed, whether the model was replaced.
+    fn recheck_later(&self, key: &str, model: &Arc<Model>) {
+        {
+            let mut checked_at = model.checked_at.lock().unwrap_or_else(PoisonError::into_inner);
+            if checked_at.elapsed() < RECHECK_AFTER {
+                return;
+            }
+            *checked_at = Instant::now();
+        }
+        let (upstream, cells, key, model) =
+            (self.upstream.clone(), self.models.clone(), key.to_owned(), Arc::clone(model));
+        tokio::spawn(async move {
+            let body = format!("{{\"model\":{}}}", json::quote(&model.name));
+            let Ok((StatusCode::OK, body)) = upstream.call(Method::POST, "/api/show", Some(body)).await else { return };
+            let shown = std::str::from_utf8(&body).ok().and_then(|body| show::read(body).ok());
+            if shown.is_some_and(|shown| shown.modified_at != model.modified_at) {
+                tracing::info!(model = model.name, "the model was replaced upstream: its facts are learnt again");
+                cells.remove(&key);
+            }
+        });
+    }
+
+    /// The window that Ollama will really use.
+    pub fn window(&self, model: &Model, num_ctx: Option<f64>) -> (Window, WindowSource) {
+        let loaded = Some(model.loaded_window.load(Ordering::Relaxed)).filter(|window| *window > 0);
+        let (window, source) = if let Some(asked) = num_ctx {
+            ((asked.max(0.0) as Window).max(SMALLEST_WINDOW), WindowSource::Request)
+        } else if let Some(window) = model.modelfile_window {
+            (window.max(SMALLEST_WINDOW), WindowSource::Modelfile)
+        } else if let Some(window) = loaded {
+            (window, WindowSource::Loaded)
+        } else if let Some(window) = self.configured_window.window_of(&model.name) {
+            (window, WindowSource::Configured)
+        } else {
+            (OLLAMA_DEFAULT_WINDOW, WindowSource::OllamaDefault)
+        };
+        (model.trained_window.map_or(window, |trained| window.min(trained)), source)
+    }
+
+    /// Looks up the window of a model that was just loaded by a request without `num_ctx`.
+    pub async fn look_up_loaded_window(&self, model: &Model) {
+        let Ok((StatusCode::OK, body)) = self.upstream.call(Method::GET, "/api/ps", None).await else { return };
+        let found = std::str::from_utf8(&body).ok().and_then(|body| loaded_window(body, &full_name(&model.name)));
+        if let Some(window) = found {
+            model.learn_window(window);
+        }
+    }
+}
+
+impl Model {
+    fn new(name: String, shown: Shown, traits: Arc<UpstreamTraits>) -> Self {
+        let tokenizer = match shown.vocabulary {
+            None => Err("the upstream tells no vocabulary".to_owned()),
+            Some(vocabulary) => vocabulary.and_then(Tokenizer::new).map(Arc::new).map_err(|error| error.to_string()),
+        };
+        Self {
+            name,
+            tokenizer,
+            trained_window: shown.trained_window,
+            architecture: shown.architecture,
+            modelfile_window: shown.num_ctx,
+            modified_at: shown.modified_at,
+            checked_at: Mutex::new(Instant::now()),
+            loaded_window: AtomicU32::new(0),
+            traits,
+            layout: RwLock::default(),
+            segments: SegmentCache::default(),
+            learning: tokio::sync::Mutex::new(()),
+            composing_verified: AtomicBool::new(false),
+            composing_fails: AtomicBool::new(false),
+            overhead_per_message: AtomicU32::new(super::count::DEFAULT_OVERHEAD_PER_MESSAGE),
+        }
+    }
+
+    /// What a request without `num_ctx` gets, as seen or as an error said.
+    pub fn learn_window(&self, window: Window) {
+        if self.loaded_window.swap(window, Ordering::Relaxed) != window {
+            tracing::info!(model = self.name, window_tokens = window, "window learnt from the upstream");
+        }
+    }
+
+    pub fn knows_loaded_window(&self) -> bool {
+        self.modelfile_window.is_some() || self.loaded_window.load(Ordering::Relaxed) > 0
+    }
+}
+
+/// Ollama's names: without a tag it is `latest`, and case does not matter.
+fn full_name(name: &str) -> String {
+    let lower = name.to_lowercase();
+    let last = lower.rsplit('/').next().unwrap_or(&lower);
+    if last.contains(':') { lower } else { format!("{lower}:latest") }
+}
+
+fn loaded_window(body: &str, full: &str) -> Option<Window> {
+    let fields = Fields::read(body, &[]).ok()?;
+    fields.array("models").ok()?.into_iter().find_map(|raw| {
+        let model = Fields::read(raw.get(), &[]).ok()?;
+        let name = model.text("name").ok()??;
+        let window = model.number("context_length").ok()??;
+        (full_name(&name) == full && window >= 1.0).then_some(window as Window)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_without_a_tag_are_latest() {
+        assert_eq!(full_name("Sim"), "sim:latest");
+        assert_eq!(full_name("host:5000/library/a"), "host:5000/library/a:latest");
+        assert_eq!(full_name("a:7b"), "a:7b");
+    }
+
+    #[test]
+    fn the_loaded_window_is_found_by_the_full_name() {
+        let body = r#"{"models":[{"name":"b:latest","context_length":512},{"name":"a:latest","context_length":2048}]}"#;
+        assert_eq!(loaded_window(body, "a:latest"), Some(2048));
+        assert_eq!(loaded_window(body, "c:latest"), None);
+    }
+}

@@ -1,0 +1,112 @@
+//! A request's way through: guard → normalise → route, and for the six gated paths the line in [`gate`].
+//!
+//! * [`server`] accepts connections, [`guard`] says who may talk to us, [`path`] reads the path once.
+//! * [`gate`] is the corridor: read → parse → identify → count → decide → plan → forward → observe → record.
+//!   [`fit`] is its middle: from a request to the request that may leave.
+//! * [`relay`] is the plain way for everything else, [`own`] are the routes that are ours.
+//! * [`respond`] makes HTTP of every failure, in the client's dialect.
+
+pub mod conversations;
+pub mod fit;
+pub mod gate;
+pub mod guard;
+pub mod headers;
+pub mod observe;
+mod own;
+pub mod path;
+pub mod relay;
+pub mod respond;
+pub mod server;
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use http::{Method, Request, Response, StatusCode};
+use hyper::body::Incoming;
+
+use crate::config::Config;
+use crate::context::ChainKey;
+use crate::dialect::{Dialect, ErrorShape};
+use crate::ollama::client::AddressError;
+use crate::ollama::{Models, Upstream};
+use crate::store::{Store, StoreError};
+use crate::telemetry::Counters;
+use conversations::Conversations;
+pub use own::check as check_request;
+use respond::{Refusal, ResponseBody};
+
+/// Everything a request needs, shared by all of them.
+#[derive(Debug)]
+pub struct Gateway {
+    pub config: Config,
+    pub models: Models,
+    pub conversations: Conversations,
+    pub store: Arc<Store>,
+    pub counters: Counters,
+}
+
+/// Why the gateway cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("upstream.url: {0}")]
+    Upstream(#[from] AddressError),
+    #[error("store.data_dir: {0}")]
+    Store(#[from] StoreError),
+}
+
+impl Gateway {
+    pub fn new(config: Config) -> Result<Self, StartError> {
+        let upstream = Upstream::new(&config.upstream_url, config.connect_timeout, config.first_byte_timeout)?;
+        let store = Store::open(&config.data_dir)?;
+        let key = ChainKey::new(store.secret()?);
+        Ok(Self {
+            models: Models::new(upstream, Box::new(config.windows.clone())),
+            conversations: Conversations::new(key, config.max_conversations),
+            store: Arc::new(store),
+            counters: Counters::default(),
+            config,
+        })
+    }
+
+    pub fn upstream(&self) -> &Upstream {
+        self.models.upstream()
+    }
+
+    /// Answers one request. Never fails: whatever goes wrong becomes an answer.
+    pub async fn handle(self: &Arc<Self>, request: Request<Incoming>) -> Response<ResponseBody> {
+        let shape = ErrorShape::of_path(request.uri().path());
+        let routed = AssertUnwindSafe(self.route(request)).catch_unwind().await;
+        match routed {
+            Ok(Ok(response)) => response,
+            Ok(Err(refusal)) => {
+                tracing::debug!(status = refusal.status.as_u16(), "refused");
+                refusal.response(shape)
+            }
+            Err(_) => Refusal::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "Loadline failed on this request; others are not affected",
+            )
+            .response(shape),
+        }
+    }
+
+    async fn route(self: &Arc<Self>, request: Request<Incoming>) -> Result<Response<ResponseBody>, Refusal> {
+        let (head, body) = request.into_parts();
+        guard::check(&head, &self.config.allowed_hosts)?;
+        let path = path::normalise(head.uri.path()).map_err(|error| {
+            let status = match error {
+                path::PathError::TooLong => StatusCode::URI_TOO_LONG,
+                path::PathError::Forbidden => StatusCode::BAD_REQUEST,
+            };
+            Refusal::new(status, error.to_string())
+        })?;
+        if own::is_ours(&path) {
+            return own::answer(self, head, &path, body).await;
+        }
+        match Dialect::of_path(&path) {
+            Some(dialect) if head.method == Method::POST => gate::gate(self, dialect, head, body).await,
+            _ => relay::relay(self, head, &path, body).await,
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! The routes that are ours: exact counts, dry runs, probes.
+
+use std::sync::Arc;
+
+use http::request::Parts;
+use http::{Method, Response, StatusCode};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use serde_json::{Value, json};
+
+use super::Gateway;
+use super::fit::{Fit, dry_run};
+use super::headers::Report;
+use super::respond::{self, Refusal, ResponseBody};
+use crate::context::Action;
+use crate::dialect::{Dialect, Request};
+use crate::ollama::count::count;
+use crate::ollama::models::{Model, ModelError};
+
+const CHECK: &str = "/loadline/check";
+
+/// Whether a path is ours to answer.
+pub(super) fn is_ours(path: &str) -> bool {
+    path == "/loadline" || path.starts_with("/loadline/") || path == "/v1/messages/count_tokens"
+}
+
+pub(super) async fn answer(
+    gateway: &Arc<Gateway>,
+    head: Parts,
+    path: &str,
+    body: Incoming,
+) -> Result<Response<ResponseBody>, Refusal> {
+    let post = head.method == Method::POST;
+    match path {
+        "/loadline/health" => Ok(respond::json(StatusCode::OK, health(gateway).to_string())),
+        "/loadline/ready" => ready(gateway).await,
+        "/loadline/count" if post => {
+            let body = read(gateway, body).await?;
+            count_request(gateway, &body).await
+        }
+        "/v1/messages/count_tokens" if post => {
+            let body = read(gateway, body).await?;
+            let (_, count) = counted(gateway, Dialect::Anthropic, &body).await?;
+            Ok(respond::json(StatusCode::OK, json!({ "input_tokens": count.tokens }).to_string()))
+        }
+        checked if post && checked.starts_with(CHECK) => {
+            let dialect = Dialect::of_path(&checked[CHECK.len()..]).ok_or_else(not_found)?;
+            let body = read(gateway, body).await?;
+            let answer = check(gateway, dialect, &body).await?;
+            Ok(respond::json(StatusCode::OK, answer.to_string()))
+        }
+        "/loadline/count" | "/v1/messages/count_tokens" => {
+            Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "this route takes POST"))
+        }
+        _ => Err(not_found()),
+    }
+}
+
+fn not_found() -> Refusal {
+    Refusal::new(
+        StatusCode::NOT_FOUND,
+        "there is no such route; gated paths can be checked under /loadline/check, as in /loadline/check/api/chat",
+    )
+}
+
+fn health(gateway: &Gateway) -> Value {
+    let counters = &gateway.counters;
+    let actions = [Action::None, Action::Checkpoint, Action::Compression, Action::Rollover, Action::Refused];
+    let turns: serde_json::Map<_, _> =
+        actions.into_iter().map(|action| (action.name().to_owned(), counters.of_action(action).into())).collect();
+    json!({
+        "status": "ok",
+        "version": env!("CARGO_PKG_VERSION"),
+        "upstream": gateway.upstream().name(),
+        "turns": turns,
+        "counts_compared": counters.compared.get(),
+        "exact_mismatches": counters.exact_mismatches.get(),
+        "overflows": counters.overflows.get(),
+        "conversations": gateway.conversations.len(),
+    })
+}
+
+/// Ready when the upstream answers.
+async fn ready(gateway: &Gateway) -> Result<Response<ResponseBody>, Refusal> {
+    match gateway.upstream().call(Method::GET, "/api/version", None).await {
+        Ok((status, _)) if status.is_success() => {
+            Ok(respond::json(StatusCode::OK, json!({ "status": "ready" }).to_string()))
+        }
+        Ok((status, _)) => {
+            Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, format!("the upstream answers with {status}")))
+        }
+        Err(error) => Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())),
+    }
+}
+
+async fn read(gateway: &Gateway, body: Incoming) -> Result<bytes::Bytes, Refusal> {
+    let max = gateway.config.max_body_bytes;
+    let body = Limited::new(body, max).collect().await;
+    let refused = |_| {
+        Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "the request body is too large or incomplete (server.max_body_mb)")
+    };
+    Ok(body.map_err(refused)?.to_bytes())
+}
+
+/// Which API a body for `/loadline/count` is written in: the field `path` says, or its own fields tell.
+fn dialect_of(body: &[u8]) -> Dialect {
+    let value: Value = serde_json::from_slice(body).unwrap_or_default();
+    let named = value.get("path").and_then(Value::as_str).and_then(Dialect::of_path);
+    named.unwrap_or_else(|| {
+        if value.get("messages").is_some() {
+            let parts = |message: &Value| message.get("content").is_some_and(Value::is_array);
+            let has_parts = value["messages"].as_array().is_some_and(|messages| messages.iter().any(parts));
+            if value.get("system").is_some() {
+                Dialect::Anthropic
+            } else if has_parts {
+                Dialect::OpenAiChat
+            } else {
+                Dialect::Chat
+            }
+        } else if value.get("input").is_some() {
+            Dialect::Responses
+        } else {
+            Dialect::Generate
+        }
+    })
+}
+
+async fn count_request(gateway: &Gateway, body: &[u8]) -> Result<Response<ResponseBody>, Refusal> {
+    let dialect = dialect_of(body);
+    let (model, count) = counted(gateway, dialect, body).await?;
+    let plain = dialect.plain(body).ok_or_else(bad_body)?;
+    let num_ctx = dialect.parse(&plain).map_err(|_| bad_body())?.num_ctx;
+    let (window, source) = gateway.models.window(&model, num_ctx);
+    let answer = json!({
+        "model": model.name,
+        "tokens": count.tokens,
+        "basis": count.basis.name(),
+        "window": window,
+        "window_from": source.name(),
+    });
+    Ok(respond::json(StatusCode::OK, answer.to_string()))
+}
+
+async fn counted(
+    gateway: &Gateway,
+    dialect: Dialect,
+    body: &[u8],
+) -> Result<(Arc<Model>, crate::ollama::Count), Refusal> {
+    let plain = dialect.plain(body).ok_or_else(bad_body)?;
+    let request = dialect.parse(&plain).map_err(|_| bad_body())?;
+    let model = model(gateway, &request).await?;
+    let count = count(gateway.upstream(), &model, &request).await;
+    Ok((model, count))
+}
+
+/// What the gate would do with a request. Nothing is stored or sent.
+pub async fn check(gateway: &Gateway, dialect: Dialect, body: &[u8]) -> Result<Value, Refusal> {
+    let plain = dialect.plain(body).ok_or_else(bad_body)?;
+    let request = dialect.parse(&plain).map_err(|_| bad_body())?;
+    let model = model(gateway, &request).await?;
+    let fit = dry_run(gateway, &model, dialect, &plain, &request).await?;
+    Ok(checked(dialect, &plain, fit))
+}
+
+/// The answer of a dry run, in the words of the original design.
+fn checked(dialect: Dialect, plain: &str, fit: Fit) -> Value {
+    let (valid, body, report, reason) = match fit {
+        Fit::Fits(fitted) => {
+            let body = String::from_utf8_lossy(&fitted.body).into_owned();
+            (fitted.report.sent.fits(), body, fitted.report, None)
+        }
+        Fit::TooLarge(too_large) => (false, plain.to_owned(), too_large.report, Some(too_large.message)),
+    };
+    let Report { sent, arrived, basis, action, warnings, .. } = report;
+    let emergency = match action {
+        Action::Compression => Some("compression"),
+        Action::Rollover | Action::Refused => Some("rollover"),
+        Action::None | Action::Checkpoint => None,
+    };
+    let prompt: Value = serde_json::from_str(&dialect.messages_json(&body)).unwrap_or_default();
+    let mut answer = json!({
+        "valid": valid,
+        "prompt": prompt,
+        "totalTokens": sent.total,
+        "ollamaLimit": sent.limit,
+        "warnings": warnings,
+        "emergencyAction": emergency,
+        "arrivedTokens": arrived.total,
+        "usage": arrived.to_string(),
+        "basis": basis.name(),
+    });
+    if let Some(reason) = reason {
+        answer["error"] = reason.into();
+    }
+    answer
+}
+
+fn bad_body() -> Refusal {
+    Refusal::new(StatusCode::BAD_REQUEST, "the body is not a request that Ollama would take")
+}
+
+async fn model(gateway: &Gateway, request: &Request<'_>) -> Result<Arc<Model>, Refusal> {
+    gateway.models.get(&request.model).await.map_err(|error| match error {
+        ModelError::Unknown if request.model.is_empty() => Refusal::new(StatusCode::BAD_REQUEST, "model is required"),
+        ModelError::Unknown => Refusal::new(StatusCode::NOT_FOUND, format!("model '{}' not found", request.model)),
+        ModelError::Upstream(error) => error.into(),
+        ModelError::Unreadable => Refusal::new(StatusCode::BAD_GATEWAY, error.to_string()),
+    })
+}

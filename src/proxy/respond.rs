@@ -1,0 +1,59 @@
+//! The one place where a failure of ours becomes an HTTP answer, in the dialect the client speaks.
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::{Response, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
+
+use super::headers::Report;
+use crate::dialect::ErrorShape;
+use crate::ollama::UpstreamError;
+use crate::ollama::client::BoxError;
+
+/// The body of an answer on its way to a client.
+pub type ResponseBody = UnsyncBoxBody<Bytes, BoxError>;
+
+/// A request that is answered with an error of ours.
+#[derive(Debug)]
+pub struct Refusal {
+    pub status: StatusCode,
+    pub message: String,
+    /// What the gate found out, if it got that far.
+    pub report: Option<Box<Report>>,
+}
+
+impl Refusal {
+    pub fn new(status: StatusCode, message: impl Into<String>) -> Self {
+        Self { status, message: message.into(), report: None }
+    }
+
+    pub fn response(self, shape: ErrorShape) -> Response<ResponseBody> {
+        let mut response = json(self.status, shape.body(self.status, &self.message));
+        if let Some(report) = self.report {
+            report.write(response.headers_mut());
+        }
+        response
+    }
+}
+
+impl From<UpstreamError> for Refusal {
+    fn from(error: UpstreamError) -> Self {
+        let status = match error {
+            UpstreamError::Unreachable(..) | UpstreamError::Closed(_) | UpstreamError::Unreadable(..) => {
+                StatusCode::BAD_GATEWAY
+            }
+            UpstreamError::Timeout { .. } => StatusCode::GATEWAY_TIMEOUT,
+        };
+        Self::new(status, error.to_string())
+    }
+}
+
+/// A JSON answer of ours.
+pub fn json(status: StatusCode, body: String) -> Response<ResponseBody> {
+    let body = Full::new(Bytes::from(body)).map_err(|never| match never {}).boxed_unsync();
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json; charset=utf-8"));
+    response
+}
