@@ -30,15 +30,21 @@ const OVERHEAD_ONCE: u32 = 16;
 pub struct Count {
     pub tokens: Tokens,
     pub basis: Basis,
-    /// The count under the other generation of llama.cpp, while it is not known which one this is.
-    other_generation: Option<Tokens>,
+    /// The counts under both generations of llama.cpp, while it is not known which one this is.
+    by_generation: Option<ByGeneration>,
     messages: u32,
     composed: bool,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct ByGeneration {
+    earlier: Tokens,
+    later: Tokens,
+}
+
 impl Count {
     fn new(tokens: Tokens, basis: Basis) -> Self {
-        Self { tokens, basis, other_generation: None, messages: 0, composed: false }
+        Self { tokens, basis, by_generation: None, messages: 0, composed: false }
     }
 }
 
@@ -55,18 +61,20 @@ pub async fn count(upstream: &Upstream, model: &Model, request: &Request<'_>) ->
     if images > 0 {
         count.tokens += images;
         count.basis = count.basis.max(Basis::Calibrated);
-        count.other_generation = None;
+        count.by_generation = None;
     }
     count
 }
 
 /// Compares a prediction with what the upstream reports, and learns from a difference.
 pub fn observe(model: &Model, predicted: Count, reported: Tokens) {
-    if predicted.other_generation == Some(reported) {
-        let generation = model.traits.generation().unwrap_or_default().other();
-        model.traits.learn_generation(generation);
-    } else if predicted.other_generation.is_some() && predicted.tokens == reported {
-        model.traits.learn_generation(model.traits.generation().unwrap_or_default());
+    if let Some(ByGeneration { earlier, later }) = predicted.by_generation {
+        if reported == earlier {
+            model.traits.learn_generation(Generation::Earlier);
+        } else if reported == later {
+            model.traits.learn_generation(Generation::Later);
+        }
+        return;
     }
     if predicted.tokens == reported {
         return;
@@ -86,7 +94,7 @@ pub fn observe(model: &Model, predicted: Count, reported: Tokens) {
                 model.composing_fails.store(true, Ordering::Relaxed);
             }
         }
-        Basis::Calibrated if predicted.messages > 0 && predicted.other_generation.is_none() => {
+        Basis::Calibrated if predicted.messages > 0 => {
             let overhead = model.overhead_per_message.load(Ordering::Relaxed);
             let difference = i64::from(reported) - i64::from(predicted.tokens);
             let per_message = difference.div_euclid(i64::from(predicted.messages)) + i64::from(difference > 0);
@@ -198,15 +206,13 @@ fn text_count(model: &Model, tokenizer: &Tokenizer, text: &str) -> Count {
     let generation = model.traits.generation();
     let text = without_image_tags(text);
     let counted = tokenizer.count_prompt(&text, generation.unwrap_or_default());
-    match (generation, counted.other_generation) {
-        (None, Some(other)) => {
-            // Until it is known which generation this is, the larger of the two is the safe one.
-            let mut count = Count::new(counted.tokens, Basis::Calibrated);
-            count.other_generation = Some(other);
-            count
-        }
-        _ => Count::new(counted.tokens, Basis::Exact),
-    }
+    let (None, Some(earlier)) = (generation, counted.other_generation) else {
+        return Count::new(counted.tokens, Basis::Exact);
+    };
+    // Until it is known which generation this is, the larger of the two is the safe one.
+    let later = counted.tokens;
+    let by_generation = Some(ByGeneration { earlier, later });
+    Count { by_generation, ..Count::new(earlier.max(later), Basis::Calibrated) }
 }
 
 /// The tags that stand for images are taken out before the text is read.

@@ -191,7 +191,8 @@ async fn roll_over(
     let note = rollover_note(&snapshot, messages.len(), 0, usage.total);
     let sizes = sizes(model, messages, kinds.len());
     let fixed = rough_size(model, &note.text) + usage.total.saturating_sub(sizes.iter().sum());
-    let mut users_kept = users_that_fit(kinds, &sizes, fixed, usage.limit);
+    // Aiming at half of the limit leaves room for turns to come: the next rollover is not the next turn's.
+    let mut users_kept = users_that_fit(kinds, &sizes, fixed, usage.limit / 2);
     loop {
         let fold = Fold { users_kept, note: note.clone(), snapshot: snapshot.clone() };
         let Some(rolled) = apply_fold(gateway, model, arrived, messages, covered, &fold).await else { return Ok(None) };

@@ -65,6 +65,11 @@ impl Watcher {
         }
     }
 
+    /// Whether the answer can only end as the upstream ends it: nobody reads along, or it is one text.
+    fn expects_no_last_frame(&self) -> bool {
+        self.0.as_ref().is_none_or(|watching| watching.framing == Framing::Whole)
+    }
+
     /// The stream is over. Returns a last frame for the client, if it has to be told.
     fn end(&mut self, broken: Option<&str>) -> Option<Bytes> {
         let Watching { dialect, framing, frames, answer, finish } = self.0.as_mut()?;
@@ -134,6 +139,11 @@ impl Body for Observed {
                 if let Some(bytes) = frame.data_ref() {
                     this.watcher.read(bytes);
                 }
+                // A body of known length is not polled again once that length is reached.
+                if this.body.is_end_stream() && this.watcher.expects_no_last_frame() {
+                    *this.over = true;
+                    this.watcher.end(None);
+                }
                 return Poll::Ready(Some(Ok(frame)));
             }
             Poll::Ready(None) => None,
@@ -157,10 +167,6 @@ impl Body for Observed {
     }
 
     fn size_hint(&self) -> SizeHint {
-        if self.watcher.0.as_ref().is_none_or(|watching| watching.framing == Framing::Whole) {
-            self.body.size_hint()
-        } else {
-            SizeHint::default()
-        }
+        if self.watcher.expects_no_last_frame() { self.body.size_hint() } else { SizeHint::default() }
     }
 }

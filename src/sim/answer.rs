@@ -38,14 +38,21 @@ pub(super) enum Piece {
 pub(super) struct Answer {
     pub(super) pieces: Vec<Piece>,
     pub(super) ids: Vec<u32>,
-    /// `stop`, `length`, `load` or `unload`.
+    /// `stop` or `length`.
     pub(super) reason: &'static str,
+}
+
+impl Answer {
+    /// How many tokens were generated. An answer that ends by itself ends with a token that nobody sees.
+    pub(super) fn tokens(&self) -> u64 {
+        self.ids.len() as u64 + u64::from(self.reason == "stop")
+    }
 }
 
 /// How long an answer may get.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Length {
-    /// Where the model would stop by itself.
+    /// Where the model would stop by itself, the token that says so included.
     pub(super) natural: u32,
     pub(super) limit: Option<u32>,
 }
@@ -58,8 +65,8 @@ pub(super) fn compose(model: &SimModel, ask: &Ask, prompt: &[u32], thinks: bool,
         let ids = without_ends(model, &written);
         return Answer { pieces: vec![Piece::Call(call)], ids, reason: "stop" };
     }
-    let limited = length.limit.filter(|limit| *limit <= length.natural);
-    let tokens = limited.unwrap_or(length.natural);
+    let limited = length.limit.filter(|limit| *limit < length.natural);
+    let tokens = limited.unwrap_or_else(|| length.natural.saturating_sub(1));
     let ids = words(model, seed, tokens as usize);
     let thinking = if thinks { (tokens / THINKING_SHARE) as usize } else { 0 };
     let mut pieces = Vec::with_capacity(ids.len());

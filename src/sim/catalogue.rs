@@ -1,6 +1,6 @@
 //! What there is, and what is loaded: the routes that only tell, and two that only pretend.
 //!
-//! Sizes, dates and parameter counts are made up and stay the same. Embeddings are eight numbers drawn
+//! Sizes, dates and parameter counts are made up and stay the same. Embeddings are numbers drawn
 //! from a hash, equal for equal texts and good for nothing else; pulling a model fetches nothing.
 
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::{Flavour, SimModel};
 const JSON: &str = "application/json; charset=utf-8";
 /// About what a small model weighs.
 const MODEL_BYTES: u64 = 98_000_000;
-const EMBEDDING_NUMBERS: usize = 8;
+pub(super) const EMBEDDING_NUMBERS: usize = 576;
 
 pub(super) fn version(world: &World) -> Response<Body> {
     let version = match world.config.flavour {
@@ -101,20 +101,30 @@ fn embeddings(world: &World, request: &[u8]) -> Result<Value, Refusal> {
     let index = world.find(&name).ok_or_else(|| {
         Refusal::handler(StatusCode::NOT_FOUND, format!("model \"{name}\" not found, try pulling it first"))
     })?;
+    if texts.is_empty() {
+        return Ok(json!({"model": name, "embeddings": []}));
+    }
+    if world.config.flavour == Flavour::V0_33 {
+        // Its runner is another program, which has to be started for embeddings; a chat model's is not.
+        let message = "This server does not support embeddings. Start it with `--embeddings`";
+        return Err(Refusal::handler(StatusCode::NOT_IMPLEMENTED, message));
+    }
     let tokenizer = &world.config.models[index].tokenizer;
     let tokens: u32 = texts.iter().map(|text| tokenizer.count_prompt(text, world.generation()).tokens).sum();
-    let vectors: Vec<Vec<f32>> = texts.iter().map(|text| vector(text)).collect();
+    let vectors: Vec<Vec<f64>> = texts.iter().map(|text| vector(text)).collect();
     Ok(json!({
         "model": name, "embeddings": vectors, "total_duration": 1_000_000, "load_duration": 1_000, "prompt_eval_count": tokens,
     }))
 }
 
 /// A vector of length one that only depends on the text.
-fn vector(text: &str) -> Vec<f32> {
-    let hash = blake3::hash(text.as_bytes());
-    let raw: Vec<f32> = hash.as_bytes()[..EMBEDDING_NUMBERS].iter().map(|byte| f32::from(*byte) - 127.5).collect();
-    let length = raw.iter().map(|number| number * number).sum::<f32>().sqrt();
-    raw.into_iter().map(|number| number / length).collect()
+fn vector(text: &str) -> Vec<f64> {
+    let mut bytes = [0; EMBEDDING_NUMBERS];
+    blake3::Hasher::new().update(text.as_bytes()).finalize_xof().fill(&mut bytes);
+    let raw = bytes.map(|byte| f64::from(byte) - 127.5);
+    let length = raw.iter().map(|number| number * number).sum::<f64>().sqrt();
+    // Ollama's numbers are short ones, of eight or nine digits.
+    raw.iter().map(|number| (number / length * 1e9).round() / 1e9).collect()
 }
 
 pub(super) fn pull(request: &[u8]) -> Response<Body> {

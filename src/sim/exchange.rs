@@ -10,7 +10,6 @@ use std::time::Duration;
 use axum::body::Body;
 use http::{Response, StatusCode};
 
-use super::SimModel;
 use super::answer::{Answer, Length, compose};
 use super::dialect::{Route, Totals, Wire};
 use super::faults::Fault;
@@ -20,6 +19,7 @@ use super::refusal::Refusal;
 use super::request::{Ask, Prompt, Think};
 use super::respond::{self, Delivery, Torn};
 use super::runner::{Window, World, whole_option};
+use super::{Flavour, SimModel};
 
 /// What durations say where time is free: some number has to be there, and it should follow the work.
 const NOMINAL_NS_PER_TOKEN: u64 = 1_000;
@@ -27,7 +27,9 @@ const NOMINAL_LOAD_NS: u64 = 1_000_000;
 
 /// Serves one request on a route that generates, with the next fault of the script.
 pub(super) async fn serve(world: &Arc<World>, route: Route, body: &[u8]) -> Result<Response<Body>, Torn> {
-    let fault = match world.faults.take() {
+    // A rendering generates nothing, so nothing can go wrong with it.
+    let renders_only = memchr::memmem::find(body, br#""_debug_render_only":true"#).is_some();
+    let fault = match world.faults.take_unless(renders_only) {
         Some(Fault::Status { code, body }) => return Ok(respond::scripted(code, body)),
         Some(Fault::CloseBeforeHeaders) => return Err(Torn),
         Some(Fault::SilentBeforeHeaders) => {
@@ -78,6 +80,9 @@ async fn answer(
         return Err(Refusal::handler(StatusCode::BAD_REQUEST, message));
     }
     let mut prompt = tokens(model, &rendered, world.generation());
+    // What `/api/generate` gives back as context was never cut.
+    let tells_context = matches!(&ask.prompt, Prompt::Generate(generate) if !generate.raw);
+    let context = tells_context.then(|| prompt.clone());
     let cut = window.cut(&mut prompt, world.config.flavour, ask.refuse_overflow)?;
     if cut || rendered.lost_messages {
         world.ledger.truncations.fetch_add(1, Ordering::Relaxed);
@@ -88,7 +93,10 @@ async fn answer(
     let limit = limit.filter(|limit| *limit > 0).map(|limit| u32::try_from(limit).unwrap_or(u32::MAX));
     let length = Length { natural: world.config.answer_tokens, limit: limit.into_iter().chain(room).min() };
     let answer = compose(model, ask, &prompt, thinks, length);
-    let totals = totals(world, ask, &prompt, &answer, evaluated, fault.as_ref());
+    let totals = Totals {
+        context: context.map(|before| [&before, answer.ids.as_slice()].concat()),
+        ..totals(world, prompt.len(), &answer, evaluated, fault.as_ref())
+    };
     if ask.unload {
         world.unload(index);
     }
@@ -137,19 +145,23 @@ fn without_words(route: Route, mut wire: Box<dyn Wire>, stream: bool, reason: &'
     respond::body(route.content_type(false), wire.whole(&[], &totals))
 }
 
-fn totals(world: &World, ask: &Ask, prompt: &[u32], answer: &Answer, evaluated: u64, fault: Option<&Fault>) -> Totals {
+fn totals(world: &World, prompt_tokens: usize, answer: &Answer, evaluated: u64, fault: Option<&Fault>) -> Totals {
     let ns = |us_per_token: u64| if us_per_token == 0 { NOMINAL_NS_PER_TOKEN } else { us_per_token * 1_000 };
     let off_by = if let Some(Fault::WrongCount(off_by)) = fault { *off_by } else { 0 };
-    let answer_tokens = answer.ids.len() as u64;
-    let tells_context = matches!(&ask.prompt, Prompt::Generate(generate) if !generate.raw);
+    let answer_tokens = answer.tokens();
+    // The first token comes out of the prompt's evaluation, and 0.17 counts no time for it.
+    let timed_tokens = match world.config.flavour {
+        Flavour::V0_17 => answer_tokens.saturating_sub(1),
+        Flavour::V0_33 => answer_tokens,
+    };
     Totals {
         reason: answer.reason,
-        prompt_tokens: prompt.len() as i64 + off_by,
+        prompt_tokens: prompt_tokens as i64 + off_by,
         answer_tokens,
         load_ns: NOMINAL_LOAD_NS,
         prompt_ns: evaluated * ns(world.config.prefill_us_per_token),
-        answer_ns: answer_tokens * ns(world.config.decode_us_per_token),
-        context: tells_context.then(|| [prompt, &answer.ids].concat()),
+        answer_ns: timed_tokens * ns(world.config.decode_us_per_token),
+        context: None,
     }
 }
 

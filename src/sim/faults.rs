@@ -43,7 +43,10 @@ impl Faults {
         self.script.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    pub(super) fn take(&self) -> Option<Fault> {
+    pub(super) fn take_unless(&self, spared: bool) -> Option<Fault> {
+        if spared {
+            return None;
+        }
         self.script.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
     }
 }

@@ -6,6 +6,7 @@
 
 use serde_json::{Map, Value};
 
+use super::go_syntax;
 use super::refusal::Refusal;
 
 pub(super) type Object = Map<String, Value>;
@@ -45,15 +46,8 @@ pub(super) fn decode(body: &[u8], go_type: &str, if_empty: &str) -> Result<Objec
             Err(Refusal::reading(format!("json: cannot unmarshal {kind} into Go value of type {go_type}")))
         }
         Some(Err(error)) if error.is_eof() => Err(Refusal::reading("unexpected EOF")),
-        Some(Err(error)) => Err(Refusal::reading(syntax_error(&text, &error))),
+        Some(Err(error)) => Err(Refusal::reading(go_syntax::message(&text, &error))),
     }
-}
-
-fn syntax_error(text: &str, error: &serde_json::Error) -> String {
-    let line = text.lines().nth(error.line().saturating_sub(1)).unwrap_or_default();
-    let column = error.column().saturating_sub(1).min(line.len().saturating_sub(1));
-    let wrong = line.get(column..).and_then(|rest| rest.chars().next()).unwrap_or(' ');
-    format!("invalid character '{wrong}' looking for beginning of value")
 }
 
 /// A field that is there and not `null`; of several spellings, the last.
@@ -108,7 +102,7 @@ pub(super) fn mismatch(value: &Value, owner: &str, name: &str, go_type: &str) ->
     Refusal::reading(format!("json: cannot unmarshal {kind} into Go struct field {owner}.{name} of type {go_type}"))
 }
 
-fn json_kind(value: &Value) -> &'static str {
+pub(super) fn json_kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "bool",

@@ -15,6 +15,7 @@ mod dialect;
 mod exchange;
 mod faults;
 mod go_json;
+mod go_syntax;
 mod ledger;
 mod model;
 mod prompt;
@@ -56,7 +57,7 @@ pub struct SimConfig {
     pub prefill_us_per_token: u64,
     /// Time to generate one token; 0 is free.
     pub decode_us_per_token: u64,
-    /// How long an answer is when the request does not cut it.
+    /// How long an answer is when the request does not cut it, the unseen token that ends it included.
     pub answer_tokens: u32,
     /// Empty means one model, [`SimModel::standard`].
     pub models: Vec<SimModel>,

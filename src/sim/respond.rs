@@ -10,6 +10,7 @@ use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use http::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use http::{Response, StatusCode};
+use hyper::body::Body as _;
 use tokio::time::Instant;
 
 use super::Flavour;
@@ -17,12 +18,15 @@ use super::answer::Piece;
 use super::dialect::{Route, Totals, Wire};
 use super::faults::Fault;
 use super::ledger::Watch;
-use super::refusal::Refusal;
+use super::refusal::{Origin, Refusal};
 
 /// The connection is to end here, without a word.
 #[derive(Debug, thiserror::Error)]
 #[error("the simulator tore the connection, as it was told to")]
 pub(super) struct Torn;
+
+/// `bufferBeforeChunkingSize` of Go's `net/http`.
+const GO_BUFFER_BYTES: u64 = 2048;
 
 /// What a failing runner says.
 const FAILURE: &str = "an error was encountered while running the model: simulated";
@@ -40,7 +44,21 @@ pub(super) fn with_status(status: StatusCode, content_type: &'static str, body: 
 
 pub(super) fn refused(refusal: &Refusal, route: Route, stream: bool, flavour: Flavour) -> Response<Body> {
     let shape = route.error_shape();
-    with_status(refusal.status, refusal.content_type(shape, stream), refusal.body(shape, flavour).into())
+    let text = refusal.body(shape, flavour);
+    // The runner's word comes when a stream has begun, whatever became of it.
+    let body = if stream && refusal.origin == Origin::Runner { without_length(text.into()) } else { text.into() };
+    with_status(refusal.status, refusal.content_type(shape, stream), body)
+}
+
+/// The same body, sent in chunks.
+fn without_length(body: Body) -> Body {
+    Body::from_stream(body.into_data_stream())
+}
+
+/// Go tells the length of a body only if all of it fits its buffer.
+pub(super) fn as_go_sends(response: Response<Body>) -> Response<Body> {
+    let fits = response.body().size_hint().lower() <= GO_BUFFER_BYTES;
+    if fits { response } else { response.map(without_length) }
 }
 
 pub(super) fn not_found() -> Response<Body> {

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::ledger::Seen;
-use super::respond::{Torn, with_status};
+use super::respond::{Torn, as_go_sends, with_status};
 use super::routes;
 use super::runner::World;
 
@@ -73,5 +73,5 @@ async fn handle(world: Arc<World>, request: Request<Incoming>) -> Result<Respons
     let path = head.uri.path_and_query().map_or_else(|| "/".to_owned(), |path| path.as_str().to_owned());
     let seen = Seen { method: head.method.clone(), path, headers: head.headers, body: body.clone() };
     world.ledger.record(seen);
-    routes::dispatch(&world, &head.method, head.uri.path(), &body).await
+    routes::dispatch(&world, &head.method, head.uri.path(), &body).await.map(as_go_sends)
 }

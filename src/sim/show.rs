@@ -1,7 +1,7 @@
 //! `/api/show`: everything a client can learn about a model, its vocabulary included.
 //!
 //! With `verbose` the lists of the vocabulary are there, without it they are `null`, as Ollama has it.
-//! Tensors are not listed: the model has none.
+//! The architecture is made up: that of a small Llama, with its tensors listed and no model card.
 
 use std::sync::Arc;
 
@@ -10,13 +10,16 @@ use http::{Response, StatusCode};
 use serde_json::{Map, Value, json};
 
 use super::SimModel;
-use super::catalogue::{details, native_refusal};
+use super::catalogue::{EMBEDDING_NUMBERS, details, native_refusal};
 use super::chatml;
 use super::go_json;
 use super::refusal::Refusal;
 use super::respond::body;
 use super::runner::World;
 use crate::tokenize::{TokenType, Vocabulary, VocabularyKind};
+
+const BLOCKS: usize = 30;
+const FEED_FORWARD: usize = 1536;
 
 pub(super) fn show(world: &Arc<World>, request: &[u8]) -> Response<Body> {
     let told = tell(world, request);
@@ -50,6 +53,7 @@ fn tell(world: &World, request: &[u8]) -> Result<Value, Refusal> {
         out.insert("messages".to_owned(), messages.collect());
     }
     out.insert("model_info".to_owned(), model_info(model, verbose));
+    out.insert("tensors".to_owned(), tensors(model));
     out.insert("capabilities".to_owned(), json!(model.capabilities()));
     out.insert("modified_at".to_owned(), json!(world.started.to_string()));
     Ok(Value::Object(out))
@@ -97,16 +101,26 @@ fn model_info(model: &SimModel, verbose: bool) -> Value {
     };
     let mut info = Map::new();
     let mut tell = |name: &str, value: Value| info.insert(name.to_owned(), value);
+    // Ollama tells all that a model file says, except for `general.name` and the template.
     tell("general.architecture", json!("llama"));
-    tell("general.name", json!(vocabulary.model_name));
+    tell("general.file_type", json!(3));
     tell("general.parameter_count", json!(134_515_008));
+    tell("general.quantization_version", json!(2));
     tell("general.type", json!("model"));
-    tell("llama.block_count", json!(30));
+    tell("llama.attention.head_count", json!(9));
+    tell("llama.attention.head_count_kv", json!(3));
+    tell("llama.attention.layer_norm_rms_epsilon", json!(0.00001));
+    tell("llama.block_count", json!(BLOCKS));
     tell("llama.context_length", json!(model.trained_window));
-    tell("llama.embedding_length", json!(576));
+    tell("llama.embedding_length", json!(EMBEDDING_NUMBERS));
+    tell("llama.feed_forward_length", json!(FEED_FORWARD));
+    tell("llama.rope.dimension_count", json!(64));
+    tell("llama.rope.freq_base", json!(100_000));
     tell("llama.vocab_size", json!(vocabulary.tokens.len()));
     tell("tokenizer.ggml.add_bos_token", json!(vocabulary.add_bos));
-    tell("tokenizer.ggml.add_eos_token", json!(vocabulary.add_eos));
+    if vocabulary.add_eos {
+        tell("tokenizer.ggml.add_eos_token", json!(true));
+    }
     tell("tokenizer.ggml.add_space_prefix", json!(vocabulary.add_space_prefix));
     if let Some(bos) = vocabulary.bos {
         tell("tokenizer.ggml.bos_token_id", json!(bos));
@@ -119,7 +133,38 @@ fn model_info(model: &SimModel, verbose: bool) -> Value {
     }
     tell("tokenizer.ggml.model", json!(kind));
     tell("tokenizer.ggml.pre", json!(vocabulary.pre));
+    // A Go map is written in the order of its keys.
+    info.sort_keys();
     Value::Object(info)
+}
+
+/// Nobody acts on them, but they make this answer as long as it is in earnest.
+fn tensors(model: &SimModel) -> Value {
+    let tensor = |name: &str, kind: &str, shape: &[usize]| json!({"name": name, "type": kind, "shape": shape});
+    let wide = EMBEDDING_NUMBERS;
+    let mut tensors = vec![
+        tensor("output_norm.weight", "F32", &[wide]),
+        tensor("token_embd.weight", "Q8_0", &[wide, model.vocabulary.tokens.len()]),
+    ];
+    for block in 0..BLOCKS {
+        let mut add = |name: &str, kind: &str, shape: &[usize]| {
+            tensors.push(tensor(&format!("blk.{block}.{name}.weight"), kind, shape));
+        };
+        for name in ["attn_norm", "ffn_norm"] {
+            add(name, "F32", &[wide]);
+        }
+        for name in ["attn_q", "attn_output"] {
+            add(name, "Q4_1", &[wide, wide]);
+        }
+        for name in ["attn_k", "attn_v"] {
+            add(name, "Q4_1", &[wide, wide / 3]);
+        }
+        for name in ["ffn_gate", "ffn_up"] {
+            add(name, "Q4_1", &[wide, FEED_FORWARD]);
+        }
+        add("ffn_down", "Q4_1", &[FEED_FORWARD, wide]);
+    }
+    Value::Array(tensors)
 }
 
 type List<'a> = (&'static str, Box<dyn Fn() -> Value + 'a>);

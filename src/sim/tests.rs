@@ -177,9 +177,13 @@ async fn every_dialect_tells_the_same_counts_and_ends_its_stream_its_own_way() {
         assert_eq!((&completion["usage"]["prompt_tokens"], &completion["choices"][0]["text"]), (prompt, &json!(text)));
 
         let usage = json!({"include_usage": true});
+        let native_end = match flavour {
+            Flavour::V0_17 => "\"eval_count\":6,\"eval_duration\":5000}\n",
+            Flavour::V0_33 => "\"eval_count\":6,\"eval_duration\":6000}\n",
+        };
         let streams = [
-            ("/api/chat", json!({"model": "sim", "messages": messages}), "\"eval_duration\":6000}\n"),
-            ("/api/generate", json!({"model": "sim", "prompt": "hi"}), "\"eval_duration\":6000}\n"),
+            ("/api/chat", json!({"model": "sim", "messages": messages}), native_end),
+            ("/api/generate", json!({"model": "sim", "prompt": "hi"}), native_end),
             (
                 "/v1/chat/completions",
                 json!({"model": "sim", "messages": messages, "stream": true, "stream_options": usage}),
@@ -317,4 +321,56 @@ async fn show_tells_a_vocabulary_that_counts_like_ours() {
     let (_, rendered) = post_json(&sim, "/api/chat", &render).await;
     assert_eq!(rendered["_debug_info"]["rendered_template"], "<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\n");
     sim.stop().await;
+}
+
+#[tokio::test]
+async fn an_answer_that_ends_by_itself_counts_the_token_that_ends_it() {
+    let sim = sim(Flavour::V0_17).await;
+    let ask = |limit: u32| json!({"model": "sim", "prompt": "hi", "stream": false, "options": {"num_predict": limit}});
+    for (limit, generated, visible, reason) in [(5, 5, 5, "length"), (6, 6, 5, "stop"), (99, 6, 5, "stop")] {
+        let (_, answer) = post_json(&sim, "/api/generate", &ask(limit)).await;
+        assert_eq!((&answer["eval_count"], &answer["done_reason"]), (&json!(generated), &json!(reason)));
+        let context = answer["context"].as_array().expect("ids").len() as u64;
+        assert_eq!(context, answer["prompt_eval_count"].as_u64().expect("a count") + visible);
+    }
+}
+
+#[tokio::test]
+async fn the_context_that_generate_returns_was_never_cut() {
+    let sim = sim(Flavour::V0_17).await;
+    let options = json!({"num_ctx": 64, "num_predict": 3});
+    let ask = json!({"model": "sim", "prompt": "word ".repeat(200), "stream": false, "options": options});
+    let (_, answer) = post_json(&sim, "/api/generate", &ask).await;
+    assert_eq!(answer["prompt_eval_count"], json!(64));
+    assert!(answer["context"].as_array().expect("ids").len() > 200);
+}
+
+#[tokio::test]
+async fn a_length_is_told_only_for_short_bodies_and_never_for_what_the_runner_says_to_a_stream() {
+    let sim = sim(Flavour::V0_33).await;
+    let ask = |stream: bool| {
+        let prompt = "word ".repeat(600);
+        json!({"model": "sim", "prompt": prompt, "stream": stream, "truncate": false, "options": {"num_ctx": 64}})
+    };
+    let cases = [
+        ("/api/generate", ask(false), true),
+        ("/api/generate", ask(true), false),
+        ("/api/show", json!({"model": "sim"}), false),
+    ];
+    for (path, body, told) in cases {
+        let request = reqwest::Client::new().post(format!("{}{path}", sim.url())).body(body.to_string());
+        let answer = request.send().await.expect("an answer");
+        let headers = answer.headers();
+        assert_eq!((headers.contains_key("content-length"), headers.contains_key("transfer-encoding")), (told, !told));
+    }
+}
+
+#[tokio::test]
+async fn only_the_earlier_version_embeds_with_a_chat_model() {
+    let ask = json!({"model": "sim", "input": "hi"});
+    let (status, answer) = post_json(&sim(Flavour::V0_17).await, "/api/embed", &ask).await;
+    assert_eq!((status, answer["embeddings"][0].as_array().map(Vec::len)), (200, Some(576)));
+    let (status, answer) = post_json(&sim(Flavour::V0_33).await, "/api/embed", &ask).await;
+    assert_eq!(status, 501);
+    assert_eq!(answer["error"], "This server does not support embeddings. Start it with `--embeddings`");
 }

@@ -33,7 +33,12 @@ pub fn from_tiktoken(table: Table) -> Vocabulary {
         Table::O200k => (tiktoken_rs::o200k_base_singleton(), 199_998, "gpt-4o"),
     };
     let texts: Vec<Vec<u8>> = (0..tokens).map(|rank| bpe.decode_bytes(&[rank]).unwrap_or_default()).collect();
-    let merges = recover_merges(&texts);
+    from_ranked(&texts, pre)
+}
+
+/// Builds a vocabulary from tokens in the order of their ranks, best first.
+pub fn from_ranked(texts: &[Vec<u8>], pre: &str) -> Vocabulary {
+    let merges = recover_merges(texts);
     let mut tokens: Vec<String> = texts.iter().map(|bytes| mapped(bytes)).collect();
     let mut types = vec![TokenType::Normal; tokens.len()];
     for control in CONTROL_TOKENS {

@@ -30,10 +30,11 @@ pub(super) fn read(body: &[u8]) -> Result<(Ask, Box<dyn Wire>), Refusal> {
         Some(Value::String(text)) if text.is_empty() => {}
         Some(Value::String(text)) => messages.push(Message::new("user", text)),
         Some(Value::Array(items)) => read_items(items, &mut messages)?,
-        Some(_) => {
-            return Err(Refusal::reading(
-                "input must be a string or array: json: cannot unmarshal into Go value of type []json.RawMessage",
-            ));
+        Some(other) => {
+            let kind = go_json::json_kind(other);
+            return Err(Refusal::reading(format!(
+                "input must be a string or array: json: cannot unmarshal {kind} into Go value of type []json.RawMessage"
+            )));
         }
     }
     let tools = go_json::list(&object, "tools", OWNER, "[]openai.ResponsesTool")?;

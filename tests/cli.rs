@@ -1,0 +1,160 @@
+//! The commands, as processes: what they print, and their exit codes.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::live::gguf;
+use crate::stage::MODEL;
+
+fn loadline() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_loadline"));
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("LOADLINE_")) {
+        command.env_remove(name);
+    }
+    command
+}
+
+fn run(arguments: &[&str], input: &str) -> Output {
+    let mut child = loadline()
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    child.stdin.take().expect("piped").write_all(input.as_bytes()).expect("written");
+    child.wait_with_output().expect("it ends")
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).expect("text")
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).expect("text")
+}
+
+/// A model file with the simulator's vocabulary.
+fn model_file(dir: &tempfile::TempDir) -> String {
+    let path = dir.path().join("model.gguf");
+    std::fs::write(&path, gguf::tiny_model(&MODEL.vocabulary, 8192)).expect("written");
+    path.to_str().expect("text").to_owned()
+}
+
+/// A process that ends with the test.
+struct Running(Child, String);
+
+impl Running {
+    fn start(arguments: &[&str]) -> Self {
+        let mut child =
+            loadline().args(arguments).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().expect("piped")).read_line(&mut line).expect("a line");
+        let url = line.trim().strip_prefix("listening on ").unwrap_or_else(|| panic!("unexpected: {line}")).to_owned();
+        Self(child, url)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn the_demo_keeps_its_promises_and_says_what_happens() {
+    let output = run(&["demo", "--exit"], "");
+    assert!(output.status.success(), "{}{}", stdout(&output), stderr(&output));
+    let text = stdout(&output);
+    for expected in ["INFO: Context at 7", "INFO: Context at 8", "CRITICAL: Context at 10", "rollover", "snapshot-"] {
+        assert!(text.contains(expected), "`{expected}` is missing in\n{text}");
+    }
+}
+
+#[test]
+fn count_works_offline_from_a_model_file() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let model = model_file(&dir);
+    let text = "Hello <|im_start|>there<|im_end|>";
+    let expected = MODEL.tokenizer.count_prompt(text, Default::default()).tokens.to_string();
+    assert_eq!(stdout(&run(&["count", "--gguf", &model, text], "")).trim(), expected);
+    assert_eq!(stdout(&run(&["count", "--gguf", &model], text)).trim(), expected);
+    let lines = format!("{}\n{}\n", json!(text), json!("a\nb"));
+    let output = run(&["count", "--gguf", &model, "--lines"], &lines);
+    assert_eq!(stdout(&output).lines().collect::<Vec<_>>(), [expected.as_str(), "3"]);
+    let output = run(&["count", "--gguf", &model, "--lines"], "not json\n");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("line 1"), "{}", stderr(&output));
+}
+
+#[test]
+fn check_answers_for_a_file_offline_and_says_no_with_1() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let model = model_file(&dir);
+    let check = |words: usize| {
+        let request = dir.path().join("request.json");
+        let body =
+            json!({ "model": "any", "messages": [{ "role": "user", "content": vec!["word"; words].join(" ") }] });
+        std::fs::write(&request, body.to_string()).expect("written");
+        run(&["check", request.to_str().expect("text"), "--gguf", &model, "--window", "512"], "")
+    };
+    let fine = check(10);
+    let answer: Value = serde_json::from_str(&stdout(&fine)).expect("json");
+    assert_eq!((fine.status.code(), &answer["valid"], &answer["ollamaLimit"]), (Some(0), &json!(true), &json!(435)));
+    assert_eq!(answer["basis"], "calibrated");
+    let no = check(900);
+    let answer: Value = serde_json::from_str(&stdout(&no)).expect("json");
+    assert_eq!((no.status.code(), &answer["valid"]), (Some(1), &json!(false)));
+}
+
+#[test]
+fn serve_and_sim_print_where_they_listen_and_work_together() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let sim = Running::start(&["sim", "--listen", "127.0.0.1:0"]);
+    let data = dir.path().to_str().expect("text");
+    let proxy = Running::start(&["serve", "--listen", "127.0.0.1:0", "--upstream", &sim.1, "--data-dir", data]);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let answer: Value = runtime.block_on(async {
+        let body = json!({ "model": "sim", "stream": false, "messages": [{ "role": "user", "content": "hi" }] });
+        let response = reqwest::Client::new()
+            .post(format!("{}/api/chat", proxy.1))
+            .body(body.to_string())
+            .send()
+            .await
+            .expect("an answer");
+        assert_eq!(response.headers()["x-loadline-action"], "none");
+        serde_json::from_str(&response.text().await.expect("a body")).expect("json")
+    });
+    assert_eq!(answer["done"], true);
+    let model = run(&["count", "--upstream", &sim.1, "--model", "sim", "hi"], "");
+    assert_eq!(stdout(&model).trim(), "1", "{}", stderr(&model));
+}
+
+#[test]
+fn what_cannot_be_done_is_said_on_standard_error_with_code_2() {
+    for (arguments, expected) in [
+        (vec!["count", "--gguf", "/does/not/exist.gguf", "x"], "/does/not/exist.gguf"),
+        (vec!["serve", "--listen", "0.0.0.0:0"], "server.listen"),
+        (vec!["serve", "--config", "/does/not/exist.toml"], "/does/not/exist.toml"),
+        (vec!["serve", "--upstream", "https://example.org"], "only http:// upstreams"),
+        (vec!["frobnicate"], "frobnicate"),
+    ] {
+        let output = run(&arguments, "");
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(stderr(&output).contains(expected), "{arguments:?}: {}", stderr(&output));
+        assert!(stdout(&output).is_empty(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn help_teaches_every_command() {
+    let help = stdout(&run(&["--help"], ""));
+    for command in ["serve", "demo", "sim", "check", "count"] {
+        assert!(help.contains(command), "{help}");
+        let own = run(&[command, "--help"], "");
+        assert!(own.status.success() && stdout(&own).len() > 200, "{command}");
+    }
+}

@@ -1,0 +1,20 @@
+//! All integration tests, in one binary. Where to add what:
+//!
+//! * `flow/` — one file a rung of the ladder, or a property of the way through: real HTTP, simulated Ollama.
+//! * `dialects.rs` — the six APIs: what is understood, what is kept, what an edit looks like.
+//! * `inputs.rs` — bad bodies, bad paths, bad headers: one table, one row each.
+//! * `identity.rs` — properties of the hash chain.
+//! * `plans.rs` — properties of plans.
+//! * `cli.rs` — the commands, as processes.
+//! * `live/` — against a real Ollama; skipped by name where there is none, required in CI.
+#![allow(unreachable_pub, reason = "nothing uses a test binary from outside")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
+
+mod cli;
+mod dialects;
+mod flow;
+mod identity;
+mod inputs;
+mod live;
+mod plans;
+mod stage;

@@ -1,0 +1,148 @@
+//! A Loadline in front of a simulated Ollama, both on free ports, gone when dropped.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, LazyLock};
+
+use loadline::config::{Config, Flags};
+use loadline::proxy::Gateway;
+use loadline::proxy::server::Server;
+use loadline::sim::{self, Sim, SimConfig, SimModel};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// Built once: a vocabulary takes a moment.
+pub static MODEL: LazyLock<SimModel> =
+    LazyLock::new(|| SimModel::standard().expect("the built-in vocabulary is valid"));
+
+pub struct Stage {
+    pub sim: Sim,
+    pub gateway: Arc<Gateway>,
+    pub url: String,
+    pub client: reqwest::Client,
+    pub addr: SocketAddr,
+    data: TempDir,
+    _stop: DropGuard,
+}
+
+/// What a client got.
+pub struct Got {
+    pub status: u16,
+    pub headers: reqwest::header::HeaderMap,
+    pub text: String,
+}
+
+impl Got {
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
+    }
+
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().expect("text"))
+    }
+
+    /// The two numbers of `X-Loadline-Tokens`.
+    pub fn tokens(&self) -> (u32, u32) {
+        let (sent, limit) = self.header("x-loadline-tokens").split_once('/').expect("the header is there");
+        (sent.parse().expect("a number"), limit.parse().expect("a number"))
+    }
+
+    pub fn warnings(&self) -> Vec<String> {
+        self.headers
+            .get_all("x-loadline-warning")
+            .iter()
+            .map(|value| value.to_str().expect("text").to_owned())
+            .collect()
+    }
+}
+
+impl Stage {
+    pub async fn new() -> Self {
+        Self::with(SimConfig::default(), &[]).await
+    }
+
+    /// `variables` are configuration, as the environment would give it.
+    pub async fn with(mut config: SimConfig, variables: &[(&str, &str)]) -> Self {
+        if config.models.is_empty() {
+            config.models.push(MODEL.clone());
+        }
+        let sim = sim::start(config).await.expect("a free port");
+        let upstream = sim.url();
+        Self::before(sim, &upstream, variables).await
+    }
+
+    /// With another upstream than the simulator.
+    pub async fn before(sim: Sim, upstream: &str, variables: &[(&str, &str)]) -> Self {
+        let data = tempfile::tempdir().expect("a directory");
+        let flags = Flags {
+            listen: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
+            upstream: Some(upstream.to_owned()),
+            data_dir: Some(data.path().to_owned()),
+            observe: false,
+        };
+        let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let config = Config::load(None, variables, flags).expect("a valid configuration");
+        let gateway = Arc::new(Gateway::new(config).expect("a gateway"));
+        let server = Server::bind(Arc::clone(&gateway)).await.expect("a free port");
+        let addr = server.addr();
+        let stop = CancellationToken::new();
+        tokio::spawn(server.run(stop.clone().cancelled_owned()));
+        let client = reqwest::Client::new();
+        Self { sim, gateway, url: format!("http://{addr}"), client, addr, data, _stop: stop.drop_guard() }
+    }
+
+    pub async fn post(&self, path: &str, body: impl Into<reqwest::Body>) -> Got {
+        self.post_with(path, body, &[]).await
+    }
+
+    pub async fn post_with(&self, path: &str, body: impl Into<reqwest::Body>, headers: &[(&str, &str)]) -> Got {
+        let mut request = self.client.post(format!("{}{path}", self.url)).body(body);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        got(request.send().await.expect("an answer")).await
+    }
+
+    pub async fn get(&self, path: &str) -> Got {
+        got(self.client.get(format!("{}{path}", self.url)).send().await.expect("an answer")).await
+    }
+
+    /// One turn on `/api/chat`.
+    pub async fn chat(&self, messages: &Value, num_ctx: u32) -> Got {
+        self.post("/api/chat", chat_body(messages, num_ctx)).await
+    }
+
+    /// The gated requests that reached the upstream, renderings and questions of ours left out.
+    pub fn forwarded(&self, path: &str) -> Vec<String> {
+        let log = self.sim.log().into_iter().filter(|seen| seen.path == path);
+        let bodies = log.map(|seen| String::from_utf8(seen.body.to_vec()).expect("text"));
+        bodies.filter(|body| !body.contains("_debug_render_only")).collect()
+    }
+
+    pub fn snapshots(&self) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(self.data.path().join("snapshots")).expect("the directory");
+        entries.map(|entry| entry.expect("an entry").path()).collect()
+    }
+
+    pub fn data_dir(&self) -> &std::path::Path {
+        self.data.path()
+    }
+}
+
+async fn got(response: reqwest::Response) -> Got {
+    let (status, headers) = (response.status().as_u16(), response.headers().clone());
+    Got { status, headers, text: response.text().await.expect("a whole body") }
+}
+
+pub fn chat_body(messages: &Value, num_ctx: u32) -> String {
+    json!({ "model": "sim", "stream": false, "messages": messages, "options": { "num_ctx": num_ctx, "num_predict": 8 } }).to_string()
+}
+
+/// A user message of about `words` tokens that nobody else sends.
+pub fn words(tag: &str, words: usize) -> String {
+    std::iter::once(tag.to_owned())
+        .chain((0..words).map(|number| format!("word{}", number % 7)))
+        .collect::<Vec<_>>()
+        .join(" ")
+}
