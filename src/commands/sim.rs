@@ -61,7 +61,7 @@ impl SimCommand {
             FlavourName::V0_33 => Flavour::V0_33,
         };
         let (gguf, name) = (self.gguf, self.name);
-        // A vocabulary takes its time, and the signal handlers should not wait for it.
+        // Building a vocabulary takes long enough to hold up everything else on this thread.
         let model = tokio::task::spawn_blocking(move || model(gguf.as_deref(), &name)).await??;
         let config = SimConfig {
             listen: self.listen,

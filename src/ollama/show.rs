@@ -52,7 +52,8 @@ fn vocabulary(info: &Fields<'_>) -> Result<Option<Result<Vocabulary, VocabularyE
         add_bos: info.flag("tokenizer.ggml.add_bos_token")?,
         add_eos: info.flag("tokenizer.ggml.add_eos_token")?,
         add_space_prefix: info.flag("tokenizer.ggml.add_space_prefix")?,
-        model_name: info.text("general.name")?.map(Into::into),
+        // Ollama does not tell the name inside the file; the architecture is the nearest thing to it.
+        model_name: info.text("general.name")?.or(info.text("general.architecture")?).map(Into::into),
     };
     let mut vocabulary = match Vocabulary::with_keys(keys) {
         Ok(vocabulary) => vocabulary,

@@ -1,4 +1,13 @@
 //! Against a real Ollama. `scripts/real-ollama` prepares one; where there is none, these tests say so and
 //! pass, unless `LOADLINE_REQUIRE` names `ollama`, as CI does.
+//!
+//! * `server.rs` finds and starts it, `gguf.rs` and `vocabularies.rs` make tiny models with real vocabularies.
+//! * `conversations.rs` makes up conversations; `counts.rs` compares what we predict with what is reported.
+//! * `agreement.rs` holds the simulator, and the gate itself, against the real thing.
 
+mod agreement;
+mod conversations;
+mod counts;
 pub mod gguf;
+mod server;
+mod vocabularies;
