@@ -89,51 +89,67 @@ pub fn accepted() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     row(
         "text after the end",
         CHAT,
-        r#"{"model":"sim","stream":false,"messages":[{"role":"user","content":"x"}]} trailing garbage"#,
+        r#"{"model":"sim","stream":false,"options":{"num_predict":2},"messages":[{"role":"user","content":"x"}]} trailing garbage"#,
     );
     row(
         "two objects",
         CHAT,
-        r#"{"model":"sim","stream":false,"messages":[{"role":"user","content":"x"}]}{"model":"nope"}"#,
+        r#"{"model":"sim","stream":false,"options":{"num_predict":2},"messages":[{"role":"user","content":"x"}]}{"model":"nope"}"#,
     );
     row(
         "a key twice",
         CHAT,
-        r#"{"model":"nope","model":"sim","stream":false,"messages":[{"role":"user","content":"x"}]}"#,
+        r#"{"model":"nope","model":"sim","stream":false,"options":{"num_predict":2},"messages":[{"role":"user","content":"x"}]}"#,
     );
-    row("keys in capitals", CHAT, r#"{"MODEL":"sim","Stream":false,"MESSAGES":[{"ROLE":"user","Content":"x"}]}"#);
-    row("a long s in a key", CHAT, r#"{"model":"sim","ſtream":false,"meſſages":[{"role":"user","content":"x"}]}"#);
+    row(
+        "keys in capitals",
+        CHAT,
+        r#"{"MODEL":"sim","Stream":false,"Options":{"num_predict":2},"MESSAGES":[{"ROLE":"user","Content":"x"}]}"#,
+    );
+    row(
+        "a long s in a key",
+        CHAT,
+        r#"{"model":"sim","ſtream":false,"optionſ":{"num_predict":2},"meſſages":[{"role":"user","content":"x"}]}"#,
+    );
     row(
         "a lone surrogate",
         CHAT,
-        r#"{"model":"sim","stream":false,"messages":[{"role":"user","content":"a\ud800b"}]}"#,
+        r#"{"model":"sim","stream":false,"options":{"num_predict":2},"messages":[{"role":"user","content":"a\ud800b"}]}"#,
     );
-    row("an escaped NUL", CHAT, r#"{"model":"sim","stream":false,"messages":[{"role":"user","content":"a\u0000b"}]}"#);
+    row(
+        "an escaped NUL",
+        CHAT,
+        r#"{"model":"sim","stream":false,"options":{"num_predict":2},"messages":[{"role":"user","content":"a\u0000b"}]}"#,
+    );
     row(
         "a role of one's own",
         CHAT,
-        r#"{"model":"sim","stream":false,"messages":[{"role":"wizard","content":"x"},{"role":"user","content":"y"}]}"#,
+        r#"{"model":"sim","stream":false,"options":{"num_predict":2},"messages":[{"role":"wizard","content":"x"},{"role":"user","content":"y"}]}"#,
     );
     row(
         "a result without a call",
         CHAT,
-        r#"{"model":"sim","stream":false,"messages":[{"role":"tool","content":"x"},{"role":"user","content":"y"}]}"#,
+        r#"{"model":"sim","stream":false,"options":{"num_predict":2},"messages":[{"role":"tool","content":"x"},{"role":"user","content":"y"}]}"#,
     );
     row(
-        "a negative window",
+        "a broken number for a window",
         CHAT,
-        r#"{"model":"sim","stream":false,"options":{"num_ctx":2048.7},"messages":[{"role":"user","content":"x"}]}"#,
+        r#"{"model":"sim","stream":false,"options":{"num_ctx":2048.7,"num_predict":2},"messages":[{"role":"user","content":"x"}]}"#,
     );
     row(
         "an unknown option",
         CHAT,
-        r#"{"model":"sim","stream":false,"options":{"nonsense":1},"messages":[{"role":"user","content":"x"}]}"#,
+        r#"{"model":"sim","stream":false,"options":{"nonsense":1,"num_predict":2},"messages":[{"role":"user","content":"x"}]}"#,
     );
-    row("any max_tokens", OPENAI, r#"{"model":"sim","max_tokens":-1,"messages":[{"role":"user","content":"x"}]}"#);
+    row(
+        "max_tokens in capitals",
+        OPENAI,
+        r#"{"model":"sim","MAX_TOKENS":2,"messages":[{"role":"user","content":"x"}]}"#,
+    );
     rows.push((
         "bad UTF-8",
         CHAT,
-        b"{\"model\":\"sim\",\"stream\":false,\"messages\":[{\"role\":\"user\",\"content\":\"a\xFF\xFEb\"}]}".to_vec(),
+        b"{\"model\":\"sim\",\"stream\":false,\"options\":{\"num_predict\":2},\"messages\":[{\"role\":\"user\",\"content\":\"a\xFF\xFEb\"}]}".to_vec(),
     ));
     rows
 }
@@ -141,7 +157,7 @@ pub fn accepted() -> Vec<(&'static str, &'static str, Vec<u8>)> {
 /// A row that the simulator's own reader cannot take, but Ollama can.
 pub fn deep() -> Vec<u8> {
     format!(
-        r#"{{"model":"sim","stream":false,"x":{}{},"messages":[{{"role":"user","content":"x"}}]}}"#,
+        r#"{{"model":"sim","stream":false,"options":{{"num_predict":2}},"x":{}{},"messages":[{{"role":"user","content":"x"}}]}}"#,
         "[".repeat(9_900),
         "]".repeat(9_900)
     )

@@ -40,7 +40,7 @@ pub struct Tokenizer {
 
 #[derive(Debug)]
 enum Model {
-    Bpe(Bpe),
+    Bpe(Box<Bpe>),
     SentencePiece(SentencePiece),
 }
 
@@ -60,7 +60,7 @@ impl Tokenizer {
         let bos = vocabulary.add_bos.then_some(vocabulary.bos).flatten();
         let eos = vocabulary.add_eos.then_some(vocabulary.eos).flatten();
         let model = match vocabulary.kind {
-            VocabularyKind::ByteLevelBpe => Model::Bpe(Bpe::new(&vocabulary)?),
+            VocabularyKind::ByteLevelBpe => Model::Bpe(Box::new(Bpe::new(&vocabulary)?)),
             VocabularyKind::SentencePiece => Model::SentencePiece(SentencePiece::new(&vocabulary)),
         };
         let texts = TokenTexts::new(vocabulary);

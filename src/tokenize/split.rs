@@ -34,6 +34,9 @@ enum Stage {
         contractions: bool,
     },
     Pattern(Arc<Regex>),
+    /// As [`Stage::Pattern`], for patterns that end in `\s+(?!\S)|\s+`: of several spaces the last one
+    /// is left to the word that follows. The pattern itself is written with `\s+` only.
+    SpacesLast(Arc<Regex>),
 }
 
 /// The pre-tokenizers that put a BOS before the prompt when the file does not say.
@@ -102,7 +105,7 @@ impl Splitter {
                 vec![
                     pattern(r"\p{N}{1,3}")?,
                     pattern(r"[\u{4E00}-\u{9FA5}\u{3040}-\u{309F}\u{30A0}-\u{30FF}]+")?,
-                    pattern(DEEPSEEK3_WORDS)?,
+                    spaces_last(DEEPSEEK3_WORDS)?,
                 ]
             }
             "falcon" => vec![pattern(r"[\p{P}\$\+<=>\^~\|`]+")?, Stage::Gpt2, pattern("[0-9][0-9][0-9]")?],
@@ -132,28 +135,60 @@ impl Splitter {
             Stage::CaseAware { digits, contractions } => {
                 Scanner::new(text).case_aware(*digits, *contractions, &mut next);
             }
-            Stage::Pattern(pattern) => {
-                let mut position = 0;
-                for found in pattern.find_iter(text) {
-                    if found.start() > position {
-                        next(&text[position..found.start()]);
-                    }
-                    if !found.is_empty() {
-                        next(found.as_str());
-                    }
-                    position = found.end();
-                }
-                if position < text.len() {
-                    next(&text[position..]);
-                }
-            }
+            Stage::Pattern(pattern) => matches_and_gaps(pattern, text, |_, end| end, &mut next),
+            Stage::SpacesLast(pattern) => matches_and_gaps(pattern, text, before_last_space(text), &mut next),
         }
     }
 }
 
+/// Hands out the matches of a pattern and the gaps between them. `end_of` may end a match earlier.
+fn matches_and_gaps<'a>(
+    pattern: &Regex,
+    text: &'a str,
+    end_of: impl Fn(usize, usize) -> usize,
+    next: &mut dyn FnMut(&'a str),
+) {
+    let mut position = 0;
+    while let Some(found) = pattern.find_at(text, position) {
+        if found.start() > position {
+            next(&text[position..found.start()]);
+        }
+        let end = end_of(found.start(), found.end());
+        if end == found.start() {
+            // An empty match would never end; none of the patterns has one.
+            position = found.start();
+            break;
+        }
+        next(&text[found.start()..end]);
+        position = end;
+    }
+    if position < text.len() {
+        next(&text[position..]);
+    }
+}
+
+/// The end of a match of spaces, without the last one if a word follows it.
+fn before_last_space(text: &str) -> impl Fn(usize, usize) -> usize {
+    move |start, end| {
+        let found = &text[start..end];
+        let last = found.chars().next_back();
+        let only_spaces = found.chars().all(char::is_whitespace) && !matches!(last, Some('\r' | '\n'));
+        let without_last = end - last.map_or(0, char::len_utf8);
+        if only_spaces && end < text.len() && without_last > start { without_last } else { end }
+    }
+}
+
 fn pattern(source: &str) -> Result<Stage, VocabularyError> {
+    compiled(source).map(Stage::Pattern)
+}
+
+fn spaces_last(source: &str) -> Result<Stage, VocabularyError> {
+    compiled(source).map(Stage::SpacesLast)
+}
+
+fn compiled(source: &str) -> Result<Arc<Regex>, VocabularyError> {
     Regex::new(source)
-        .map(|regex| Stage::Pattern(Arc::new(regex)))
+        .map(Arc::new)
         .map_err(|_| VocabularyError::Incomplete("a pre-tokenizer pattern does not compile"))
 }
 

@@ -14,9 +14,18 @@ async fn post(url: &str, path: &str, body: impl Into<reqwest::Body>) -> (u16, St
 }
 
 fn history(turns: usize) -> Value {
-    let turn = |number: usize| [json!({ "role": "user", "content": words(&format!("u{number}"), 12) }), json!({ "role": "assistant", "content": words(&format!("a{number}"), 12) })];
+    let turn = |number: usize| {
+        [
+            json!({ "role": "user", "content": words(&format!("u{number}"), 12) }),
+            json!({ "role": "assistant", "content": words(&format!("a{number}"), 12) }),
+        ]
+    };
     let system = [json!({ "role": "system", "content": "be nice" })];
-    system.into_iter().chain((0..turns).flat_map(turn)).chain([json!({ "role": "user", "content": "and now?" })]).collect()
+    system
+        .into_iter()
+        .chain((0..turns).flat_map(turn))
+        .chain([json!({ "role": "user", "content": "and now?" })])
+        .collect()
 }
 
 /// What is compared of an answer: the status, the names of its fields in order, its counts and its errors.
@@ -45,7 +54,9 @@ async fn the_simulator_agrees_with_real_ollama() {
     let name = tokio::task::spawn_blocking(|| ollama.smollm2()).await.expect("made");
     let vocabulary = smollm().expect("SmolLM2 is in the cache");
     let model = SimModel::new(name, vocabulary).expect("a valid vocabulary");
-    let sim = loadline::sim::start(SimConfig { flavour: Flavour::V0_17, models: vec![model], ..SimConfig::default() }).await.expect("a port");
+    let sim = loadline::sim::start(SimConfig { flavour: Flavour::V0_17, models: vec![model], ..SimConfig::default() })
+        .await
+        .expect("a port");
     let options = json!({ "num_ctx": 256, "num_predict": 3, "seed": 1, "temperature": 0 });
     let with = |extra: Value| {
         let mut body = json!({ "model": name, "options": options });
@@ -74,8 +85,15 @@ async fn the_simulator_agrees_with_real_ollama() {
         ("/v1/responses", json!({ "model": name, "input": "hi", "max_output_tokens": 3 })),
     ];
     for (path, body) in rows {
-        let (real, simulated) = (post(&ollama.url, path, body.to_string()).await, post(&sim.url(), path, body.to_string()).await);
-        assert_eq!(outline(simulated.0, &simulated.1), outline(real.0, &real.1), "{path} {body}\nreal: {}\nsim: {}", real.1, simulated.1);
+        let (real, simulated) =
+            (post(&ollama.url, path, body.to_string()).await, post(&sim.url(), path, body.to_string()).await);
+        assert_eq!(
+            outline(simulated.0, &simulated.1),
+            outline(real.0, &real.1),
+            "{path} {body}\nreal: {}\nsim: {}",
+            real.1,
+            simulated.1
+        );
     }
 }
 
@@ -88,7 +106,8 @@ async fn real_stage(test: &str) -> Option<(Stage, &'static str)> {
     })
     .await
     .expect("made");
-    let sim = loadline::sim::start(SimConfig { models: vec![MODEL.clone()], ..SimConfig::default() }).await.expect("a port");
+    let sim =
+        loadline::sim::start(SimConfig { models: vec![MODEL.clone()], ..SimConfig::default() }).await.expect("a port");
     Some((Stage::before(sim, &ollama.url, &[]).await, &ollama.url))
 }
 
@@ -111,7 +130,8 @@ async fn odd_inputs_that_real_ollama_takes_are_taken_and_counted() {
         let got = stage.post(path, body).await;
         assert_eq!(got.status, 200, "{path}, {name}: {}", got.text);
         let answer = got.json();
-        let reported = if path == "/api/chat" { &answer["prompt_eval_count"] } else { &answer["usage"]["prompt_tokens"] };
+        let reported =
+            if path == "/api/chat" { &answer["prompt_eval_count"] } else { &answer["usage"]["prompt_tokens"] };
         assert_eq!(*reported, got.tokens().0, "{path}, {name}");
     }
 }
@@ -122,11 +142,15 @@ async fn the_window_is_found_out() {
     let Some(ollama) = ollama("the_window_is_found_out") else { return };
     let (plain, own) = tokio::task::spawn_blocking(|| {
         let vocabulary = gpt2();
-        (ollama.tiny("window", &vocabulary, CHATML, ""), ollama.tiny("window-own", &vocabulary, CHATML, "PARAMETER num_ctx 2000\n"))
+        (
+            ollama.tiny("window", &vocabulary, CHATML, ""),
+            ollama.tiny("window-own", &vocabulary, CHATML, "PARAMETER num_ctx 2000\n"),
+        )
     })
     .await
     .expect("made");
-    let sim = loadline::sim::start(SimConfig { models: vec![MODEL.clone()], ..SimConfig::default() }).await.expect("a port");
+    let sim =
+        loadline::sim::start(SimConfig { models: vec![MODEL.clone()], ..SimConfig::default() }).await.expect("a port");
     let stage = Stage::before(sim, &ollama.url, &[]).await;
     for (model, options, limit) in [
         (&plain, json!({ "num_predict": 1 }), 3481),
@@ -144,7 +168,8 @@ async fn the_window_is_found_out() {
 async fn a_long_chat_stays_under_the_line() {
     let Some(ollama) = ollama("a_long_chat_stays_under_the_line") else { return };
     let model = tokio::task::spawn_blocking(|| ollama.tiny("long", &gpt2(), CHATML, "")).await.expect("made");
-    let sim = loadline::sim::start(SimConfig { models: vec![MODEL.clone()], ..SimConfig::default() }).await.expect("a port");
+    let sim =
+        loadline::sim::start(SimConfig { models: vec![MODEL.clone()], ..SimConfig::default() }).await.expect("a port");
     let stage = Stage::before(sim, &ollama.url, &[]).await;
     let mut messages = vec![json!({ "role": "system", "content": "You keep a log." })];
     let mut rollovers = 0;

@@ -30,7 +30,10 @@ const PIECES: &[&str] = &[
     "e\u{301}a\u{308} combining \u{200B}zero\u{200D}width\u{FEFF} marks",
     "{\"tool\":\"read_file\",\"args\":{\"path\":\"/etc/hosts\",\"n\":[1,2,3]}}",
     "₿ € £ ¥ ℃ ™ … “quotes” ‘single’ — dash – en",
-    "x", " ", "\n", "ok.",
+    "x",
+    " ",
+    "\n",
+    "ok.",
 ];
 
 /// A small generator of its own, so that the conversations never change.

@@ -31,12 +31,18 @@ impl Case {
 async fn counts_agree(case: Case, vocabulary: impl FnOnce() -> Vocabulary + Send + 'static) {
     let Some(ollama) = ollama(case.name) else { return };
     let (name, template, modelfile) = (case.name, case.template, case.modelfile);
-    let model = tokio::task::spawn_blocking(move || ollama.tiny(name, &vocabulary(), template, modelfile)).await.expect("made");
+    let model =
+        tokio::task::spawn_blocking(move || ollama.tiny(name, &vocabulary(), template, modelfile)).await.expect("made");
     agree(&case, &model, &ollama.url).await;
 }
 
 async fn agree(case: &Case, model: &str, upstream: &str) {
-    let sim = loadline::sim::start(loadline::sim::SimConfig { models: vec![crate::stage::MODEL.clone()], ..Default::default() }).await.expect("a port");
+    let sim = loadline::sim::start(loadline::sim::SimConfig {
+        models: vec![crate::stage::MODEL.clone()],
+        ..Default::default()
+    })
+    .await
+    .expect("a port");
     let stage = Stage::before(sim, upstream, &[]).await;
     let mut dice = Dice::new(case.name.bytes().map(u64::from).sum());
     let mut bases: BTreeMap<String, usize> = BTreeMap::new();
@@ -46,7 +52,10 @@ async fn agree(case: &Case, model: &str, upstream: &str) {
         let (got, reported) = ask(&stage, model, number, messages.clone(), offers_tools).await;
         let (predicted, basis) = (got.tokens().0, got.header("x-loadline-basis").to_owned());
         if basis == "exact" && reported != predicted {
-            wrong.push(format!("conversation {number}: {predicted} predicted, {reported} reported: {}", json!(messages)));
+            wrong.push(format!(
+                "conversation {number}: {predicted} predicted, {reported} reported: {}",
+                json!(messages)
+            ));
         }
         *bases.entry(basis).or_default() += 1;
     }
@@ -59,7 +68,9 @@ async fn agree(case: &Case, model: &str, upstream: &str) {
 /// One turn, mostly on the native route, sometimes on the others. Returns the reported count, too.
 async fn ask(stage: &Stage, model: &str, number: usize, messages: Vec<Value>, offers_tools: bool) -> (Got, u32) {
     let (path, mut body) = match number % 10 {
-        8 if !offers_tools => ("/v1/chat/completions", json!({ "model": model, "max_tokens": 1, "messages": messages })),
+        8 if !offers_tools => {
+            ("/v1/chat/completions", json!({ "model": model, "max_tokens": 1, "messages": messages }))
+        }
         9 if !offers_tools => {
             let system: Vec<Value> = messages.iter().filter(|message| message["role"] == "system").cloned().collect();
             let rest: Vec<Value> = messages.into_iter().filter(|message| message["role"] != "system").collect();
@@ -69,7 +80,10 @@ async fn ask(stage: &Stage, model: &str, number: usize, messages: Vec<Value>, of
             }
             ("/v1/messages", body)
         }
-        _ => ("/api/chat", json!({ "model": model, "stream": false, "messages": messages, "options": { "num_predict": 1 } })),
+        _ => (
+            "/api/chat",
+            json!({ "model": model, "stream": false, "messages": messages, "options": { "num_predict": 1 } }),
+        ),
     };
     if offers_tools {
         body["tools"] = tools();
@@ -128,7 +142,8 @@ async fn the_real_smollm2_counts_agree() {
 #[tokio::test(flavor = "multi_thread")]
 async fn modelfile_system_and_messages_are_counted() {
     let modelfile = "SYSTEM You are a parrot.\nMESSAGE user who are you\nMESSAGE assistant a parrot\n";
-    let case = Case { conversations: SOME, modelfile, ..Case::new("modelfile_system_and_messages_are_counted", CHATML) };
+    let case =
+        Case { conversations: SOME, modelfile, ..Case::new("modelfile_system_and_messages_are_counted", CHATML) };
     counts_agree(case, vocabulary::gpt2).await;
 }
 
@@ -145,8 +160,14 @@ async fn every_other_pre_tokenizer_agrees() {
 #[tokio::test(flavor = "multi_thread")]
 async fn generate_counts_agree() {
     let Some(ollama) = ollama("generate_counts_agree") else { return };
-    let model = tokio::task::spawn_blocking(|| ollama.tiny("generate", &vocabulary::gpt2(), CHATML, "")).await.expect("made");
-    let sim = loadline::sim::start(loadline::sim::SimConfig { models: vec![crate::stage::MODEL.clone()], ..Default::default() }).await.expect("a port");
+    let model =
+        tokio::task::spawn_blocking(|| ollama.tiny("generate", &vocabulary::gpt2(), CHATML, "")).await.expect("made");
+    let sim = loadline::sim::start(loadline::sim::SimConfig {
+        models: vec![crate::stage::MODEL.clone()],
+        ..Default::default()
+    })
+    .await
+    .expect("a port");
     let stage = Stage::before(sim, &ollama.url, &[]).await;
     let mut dice = Dice::new(77);
     let mut context = Value::Null;

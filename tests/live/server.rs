@@ -26,7 +26,8 @@ static SHARED: OnceLock<Result<Ollama, String>> = OnceLock::new();
 /// The server, or `None` after saying what is skipped and why.
 pub fn ollama(test: &str) -> Option<&'static Ollama> {
     let shared = SHARED.get_or_init(Ollama::start).as_ref();
-    let required = std::env::var("LOADLINE_REQUIRE").is_ok_and(|names| names.split(',').any(|name| name.trim() == "ollama"));
+    let required =
+        std::env::var("LOADLINE_REQUIRE").is_ok_and(|names| names.split(',').any(|name| name.trim() == "ollama"));
     match shared {
         Ok(ollama) => Some(ollama),
         Err(reason) if required => panic!("LOADLINE_REQUIRE names ollama, but {reason}"),
@@ -49,9 +50,13 @@ pub fn smollm_file() -> PathBuf {
 
 impl Ollama {
     fn start() -> Result<Self, String> {
-        let binary = [cache().join("bin/ollama"), PathBuf::from("/usr/local/bin/ollama"), PathBuf::from("/usr/bin/ollama")];
+        let binary =
+            [cache().join("bin/ollama"), PathBuf::from("/usr/local/bin/ollama"), PathBuf::from("/usr/bin/ollama")];
         let binary = binary.into_iter().find(|path| path.is_file()).ok_or("there is no Ollama")?;
-        let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).map_err(|error| error.to_string())?.port();
+        let port = TcpListener::bind("127.0.0.1:0")
+            .and_then(|listener| listener.local_addr())
+            .map_err(|error| error.to_string())?
+            .port();
         let host = format!("127.0.0.1:{port}");
         let models = cache().join("live-models");
         std::fs::create_dir_all(&models).map_err(|error| error.to_string())?;
@@ -66,7 +71,14 @@ impl Ollama {
             .stdin(Stdio::piped())
             .spawn()
             .map_err(|error| error.to_string())?;
-        let ollama = Self { url: format!("http://{host}"), host, binary, models, _keeper: Mutex::new(keeper), creating: Mutex::new(()) };
+        let ollama = Self {
+            url: format!("http://{host}"),
+            host,
+            binary,
+            models,
+            _keeper: Mutex::new(keeper),
+            creating: Mutex::new(()),
+        };
         ollama.wait_until_up()?;
         Ok(ollama)
     }
@@ -105,7 +117,12 @@ impl Ollama {
     /// The same model under another name.
     pub fn copy(&self, from: &str, to: &str) {
         let mut command = Command::new(&self.binary);
-        let copied = command.args(["cp", from, to]).env("OLLAMA_HOST", &self.host).stdin(Stdio::null()).output().expect("ollama runs");
+        let copied = command
+            .args(["cp", from, to])
+            .env("OLLAMA_HOST", &self.host)
+            .stdin(Stdio::null())
+            .output()
+            .expect("ollama runs");
         assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
     }
 
