@@ -218,3 +218,45 @@ async fn a_compressed_body_is_not_let_past_the_gate() {
     assert_eq!(got.status, 415);
     assert!(stage.forwarded(CHAT).is_empty());
 }
+
+#[tokio::test]
+async fn what_is_read_differently_upstream_is_never_let_through_uncounted() {
+    let stage = Stage::new().await;
+    let long = "word ".repeat(5000);
+    let rows = [
+        // The last of two equal keys counts, at any depth.
+        (
+            OPENAI,
+            format!(
+                r#"{{"model":"sim","max_tokens":4,"messages":[{{"role":"user","content":[{{"type":"text","text":"hi","text":"{long}"}}]}}]}}"#
+            ),
+        ),
+        (
+            CHAT,
+            format!(
+                r#"{{"model":"sim","stream":false,"options":{{"num_ctx":2048,"num_ctx":512,"num_predict":2}},"messages":[{{"role":"user","content":"{long}"}}]}}"#
+            ),
+        ),
+        (
+            CHAT,
+            format!(
+                r#"{{"model":"sim","stream":false,"truncate":false,"truncate":null,"options":{{"num_ctx":512,"num_predict":2}},"messages":[{{"role":"user","content":"{long}"}}]}}"#
+            ),
+        ),
+        (
+            CHAT,
+            format!(
+                r#"{{"model":"sim","stream":false,"options":{{"num_ctx":512,"num_predict":2}},"messages":[null,{{"role":"user","content":"{long}"}}]}}"#
+            ),
+        ),
+    ];
+    for (path, body) in rows {
+        let got = stage.post(path, body.clone()).await;
+        assert_eq!(got.status, 400, "{path}: {}", &body[..120]);
+    }
+    assert_eq!(stage.sim.stats().truncations, 0);
+    let null = r#"{"model":"sim","truncate":null,"stream":false,"messages":[{"role":"user","content":"x"}]}"#;
+    assert_eq!(stage.post(CHAT, null).await.status, 200);
+    let sent: Value = serde_json::from_str(stage.forwarded(CHAT).last().expect("forwarded")).expect("json");
+    assert_eq!(sent["truncate"], false);
+}

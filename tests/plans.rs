@@ -1,6 +1,9 @@
 //! Properties of plans: every message named once, nothing of the current turn lost, no result without its call.
 
-use loadline::context::plan::{Edit, Fold, Kind, Note, Plan, USER_MESSAGES_KEPT, current_turn, users_that_fit};
+use loadline::context::plan::{
+    Edit, Fold, Kind, Note, Plan, USER_MESSAGES_KEPT, current_exchange, current_turn, users_that_fit,
+    users_that_must_stay,
+};
 use proptest::prelude::*;
 
 fn kind() -> impl Strategy<Value = Kind> {
@@ -25,7 +28,7 @@ fn turns() -> impl Strategy<Value = Vec<Kind>> {
 }
 
 fn fold(users_kept: usize) -> Fold {
-    Fold { users_kept, note: Note { text: "note".into() }, snapshot: "snapshot-1".into() }
+    Fold { users_kept, limit: 1, note: Note { text: "note".into() }, snapshot: "snapshot-1".into() }
 }
 
 proptest! {
@@ -70,12 +73,28 @@ proptest! {
     #[test]
     fn what_fits_is_within_the_budget_and_never_more_than_ten(kinds in turns(), size in 1_u32..200, limit in 1_u32..4000, fixed in 0_u32..400) {
         let sizes = vec![size; kinds.len()];
-        let users = users_that_fit(&kinds, &sizes, fixed, limit);
+        let cut = current_turn(&kinds);
+        let users = users_that_fit(&kinds, &sizes, cut, fixed, limit);
         prop_assert!(users < USER_MESSAGES_KEPT);
         let plan = Plan::folded(&kinds, current_turn(&kinds), &fold(users));
         let total = u64::from(fixed) + plan.kept().map(|index| u64::from(sizes[index])).sum::<u64>();
         // With no earlier message at all the pinned part may be too large; that is the refusal's business.
         prop_assert!(users == 0 || total <= u64::from(limit), "{} over {}", total, limit);
+    }
+
+    #[test]
+    fn a_cut_inside_the_turn_keeps_the_users_message_and_the_open_exchange(kinds in turns(), users in 0_usize..12) {
+        let cut = current_exchange(&kinds);
+        let users = users.max(users_that_must_stay(&kinds, cut));
+        let plan = Plan::folded(&kinds, cut, &fold(users));
+        let kept: Vec<usize> = plan.kept().collect();
+        prop_assert!(kept.contains(&current_turn(&kinds)), "the user's message is gone");
+        prop_assert!((cut..kinds.len()).all(|index| kept.contains(&index)));
+        for &index in &kept {
+            if kinds[index] == Kind::ToolResult {
+                prop_assert!(kept.contains(&(index - 1)), "the call before {} is gone", index);
+            }
+        }
     }
 
     #[test]

@@ -207,7 +207,7 @@ impl Walk {
         promise(answer.body["done"] == true, "the answer has no end");
         promise(stage.behind.stats().truncations == 0, "Ollama has truncated a prompt behind Loadline");
         let snapshot = answer.header("x-loadline-snapshot").to_owned();
-        if !snapshot.is_empty() {
+        if answer.header("x-loadline-action") == "rollover" {
             let kept = snapshot_lines(&stage.data_dir, &snapshot);
             // All but the answer that has just been added.
             promise(kept == Some(self.history.len() - 1), "the snapshot does not hold the whole conversation");

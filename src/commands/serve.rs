@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 
 use super::{Outcome, stop_signal};
@@ -40,14 +40,26 @@ impl Serve {
     pub(super) async fn run(self) -> Result<Outcome> {
         let flags =
             Flags { listen: self.listen, upstream: self.upstream, data_dir: self.data_dir, observe: self.observe };
-        let config = Config::load(self.config.as_deref(), std::env::vars(), flags)?;
+        let config = Config::load(self.config.as_deref(), variables(), flags)?;
         telemetry::start_logging(config.log_format, &config.log_filter).map_err(|error| anyhow!(error))?;
         let gateway = Arc::new(Gateway::new(config)?);
         let listen = gateway.config.listen;
         let server = Server::bind(Arc::clone(&gateway)).await.with_context(|| format!("cannot listen on {listen}"))?;
-        println!("listening on http://{}", server.addr());
+        let addr = server.addr();
+        if gateway.upstream().is_at(addr) {
+            bail!("upstream.url: http://{addr} is Loadline itself; Ollama is usually at http://127.0.0.1:11434");
+        }
+        println!("listening on http://{addr}");
+        if gateway.upstream().call(http::Method::GET, "/api/version", None).await.is_err() {
+            tracing::warn!(upstream = gateway.upstream().name(), "nothing answers there yet: is Ollama running?");
+        }
         tracing::info!(upstream = gateway.upstream().name(), mode = ?gateway.config.mode, "ready");
         server.run(stop_signal()).await;
         Ok(Outcome::Fine)
     }
+}
+
+/// The environment, as far as it is text; what is not cannot be ours.
+fn variables() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::context::Window;
-use crate::ollama::models::ConfiguredWindow;
+use crate::ollama::models::{ConfiguredWindow, full_name};
 
 pub use raw::{LogFormat, Mode, Raw};
 
@@ -51,8 +51,7 @@ pub struct Windows {
 
 impl ConfiguredWindow for Windows {
     fn window_of(&self, model: &str) -> Option<Window> {
-        let untagged = model.strip_suffix(":latest").unwrap_or(model);
-        self.models.get(model).or_else(|| self.models.get(untagged)).copied().or(self.default)
+        self.models.get(&full_name(model)).copied().or(self.default)
     }
 }
 
@@ -125,7 +124,7 @@ impl Config {
         if raw.server.max_body_mb == 0 {
             return Err(value("server.max_body_mb", "must be at least 1"));
         }
-        let windows = raw.models.iter().map(|(name, model)| (name.to_lowercase(), model.window));
+        let windows = raw.models.iter().map(|(name, model)| (full_name(name), model.window));
         Ok(Self {
             listen,
             allowed_hosts: raw.server.allowed_hosts.iter().map(|host| host.to_lowercase()).collect(),
@@ -178,7 +177,8 @@ fn parse(table: &toml::Table) -> Result<Raw, String> {
 /// `LOADLINE_UPSTREAM_URL` sets `upstream.url`. The value is TOML, or a text if it is none.
 fn overlay_variable(table: &mut toml::Table, name: &str, value: &str) -> Result<(), ConfigError> {
     let Some(key) = name.strip_prefix("LOADLINE_") else { return Ok(()) };
-    if OTHER_VARIABLES.contains(&name) {
+    // Kubernetes sets such variables for every service, and one may be called `loadline`.
+    if OTHER_VARIABLES.contains(&name) || key.starts_with("PORT") || key.starts_with("SERVICE_") {
         return Ok(());
     }
     let error = |reason: String| ConfigError::Variable { name: name.to_owned(), reason };

@@ -4,9 +4,11 @@
 //! applies that to its own JSON. A plan names every message exactly once, in order, so nothing can get
 //! lost between the two.
 //!
-//! What the rollover keeps is decided here: system prompt, the last ten messages of the user, the
-//! whole current turn, and a note that says what happened. A tool call stays with its result because
-//! both belong to one turn: either the turn is current and stays whole, or both are gone.
+//! What the rollover keeps is decided here: system prompt, a note that says what happened, the user's
+//! last messages (ten with the current one), and the current turn. A tool call stays with its result
+//! because cuts are made only where a turn or an exchange begins: what is after a cut stays whole, and
+//! of what is before it no call and no result is kept. When a turn of many tool calls is too large
+//! itself, its cut is before the exchange that is being answered; the user's message always stays.
 
 use std::ops::Range;
 
@@ -54,6 +56,8 @@ pub enum Kind {
 pub struct Fold {
     /// How many of the user's messages before the fold still leave verbatim.
     pub users_kept: usize,
+    /// The limit that made it necessary; under a larger one there is no need for it.
+    pub limit: Tokens,
     pub note: Note,
     pub snapshot: String,
 }
@@ -109,24 +113,43 @@ pub fn current_turn(kinds: &[Kind]) -> usize {
         .unwrap_or_else(|| kinds.iter().position(|kind| *kind != Kind::System).unwrap_or(kinds.len()))
 }
 
-/// How many of the user's messages before the current turn fit beside what has to stay.
+/// Where the exchange begins that is being answered: the tool calls whose results are the last messages.
+/// Without such results it is where the current turn begins.
+pub fn current_exchange(kinds: &[Kind]) -> usize {
+    let turn = current_turn(kinds);
+    let results = kinds.iter().rev().take_while(|kind| **kind == Kind::ToolResult).count();
+    if results == 0 {
+        return turn;
+    }
+    let before_results = &kinds[..kinds.len() - results];
+    let calls = before_results.iter().rev().take_while(|kind| **kind == Kind::Assistant).count();
+    (before_results.len() - calls).max(turn)
+}
+
+/// How many of the user's messages before `covered` have to stay: the current one, if it is before.
+pub fn users_that_must_stay(kinds: &[Kind], covered: usize) -> usize {
+    usize::from(covered > current_turn(kinds) && kinds[..covered].contains(&Kind::User))
+}
+
+/// How many of the user's messages before `covered` fit beside what has to stay.
 ///
 /// `sizes` are the tokens of each message; the note's own are in `fixed`. Newest first, never more
 /// than ten with the current one.
-pub fn users_that_fit(kinds: &[Kind], sizes: &[Tokens], fixed: Tokens, limit: Tokens) -> usize {
-    let turn = current_turn(kinds);
-    let pinned = |index: &usize| *index >= turn || kinds[*index] == Kind::System;
+pub fn users_that_fit(kinds: &[Kind], sizes: &[Tokens], covered: usize, fixed: Tokens, limit: Tokens) -> usize {
+    let must_stay = users_that_must_stay(kinds, covered);
+    let pinned = |index: &usize| *index >= covered || kinds[*index] == Kind::System;
     let mut total =
         u64::from(fixed) + (0..kinds.len()).filter(pinned).map(|index| u64::from(sizes[index])).sum::<u64>();
+    let most = USER_MESSAGES_KEPT - 1 + must_stay;
     let mut fitting = 0;
-    for index in (0..turn).rev().filter(|index| kinds[*index] == Kind::User).take(USER_MESSAGES_KEPT - 1) {
+    for index in (0..covered).rev().filter(|index| kinds[*index] == Kind::User).take(most) {
         total += u64::from(sizes[index]);
         if total > u64::from(limit) {
             break;
         }
         fitting += 1;
     }
-    fitting
+    fitting.max(must_stay)
 }
 
 /// The six lines that begin every rollover's summary.

@@ -62,6 +62,7 @@ pub(super) fn parse(body: &str) -> Result<Request<'_>, JsonError> {
         num_ctx: None,
         answer_tokens: answer_room(fields.number("max_tokens")?),
         render_with,
+        thinks_if_able: true,
     })
 }
 
@@ -70,15 +71,24 @@ fn system_text(raw: &RawValue) -> Result<Cow<'_, str>, JsonError> {
     if raw.get().starts_with('"') { json::text(raw) } else { joined_text(raw).map(Cow::Owned) }
 }
 
+/// All blocks of text, joined. What is no block of text is passed over, as Ollama does it.
 fn joined_text(raw: &RawValue) -> Result<String, JsonError> {
     let mut joined = String::new();
     for block in json::array(raw).unwrap_or_default() {
-        let block = Fields::read(block.get(), &[])?;
-        if block.text("type")?.as_deref() == Some("text") {
-            joined.push_str(&block.text("text")?.unwrap_or_default());
+        let Ok(block) = Fields::read(block.get(), &[]) else { continue };
+        if lax(block.text("type"))?.as_deref() == Some("text") {
+            joined.push_str(&lax(block.text("text"))?.unwrap_or_default());
         }
     }
     Ok(joined)
+}
+
+/// A field of another type than text is read as absent in blocks; what is not plain JSON stays an error.
+fn lax<T>(read: Result<Option<T>, JsonError>) -> Result<Option<T>, JsonError> {
+    match read {
+        Err(JsonError::WrongType) => Ok(None),
+        other => other,
+    }
 }
 
 /// Reads one message and adds what Ollama makes of it.
@@ -113,13 +123,13 @@ fn add_block<'a>(
     results: &mut Vec<Message<'a>>,
 ) -> Result<(), JsonError> {
     let fields = Fields::read(block.get(), &[])?;
-    match fields.text("type")?.as_deref() {
-        Some("text") => main.text.to_mut().push_str(&fields.text("text")?.unwrap_or_default()),
+    match lax(fields.text("type"))?.as_deref() {
+        Some("text") => main.text.to_mut().push_str(&lax(fields.text("text"))?.unwrap_or_default()),
         Some("image") => main.images += 1,
-        Some("thinking") => main.thinking = fields.text("thinking")?.unwrap_or_default(),
+        Some("thinking") => main.thinking = lax(fields.text("thinking"))?.unwrap_or_default(),
         Some("tool_use" | "server_tool_use") => {
             let input = fields.get("input").map(RawValue::get).filter(|input| input.starts_with('{')).unwrap_or("{}");
-            main.tool_calls.push(tool_call(fields.text("id")?, fields.text("name")?, input.into()));
+            main.tool_calls.push(tool_call(lax(fields.text("id"))?, lax(fields.text("name"))?, input.into()));
         }
         Some("tool_result") => {
             let text = match fields.get("content") {
@@ -127,7 +137,13 @@ fn add_block<'a>(
                 Some(content) => Cow::Owned(joined_text(content)?),
                 None => Cow::Borrowed(""),
             };
-            let tool_call_id = fields.text("tool_use_id")?;
+            let tool_call_id = lax(fields.text("tool_use_id"))?;
+            results.push(Message { tool_call_id, ..Message::plain(Role::Tool, text, source) });
+        }
+        // Ollama writes the results of its web search as a list of titles and addresses: counted as written.
+        Some("web_search_tool_result") => {
+            let text = fields.get("content").map_or("", RawValue::get);
+            let tool_call_id = lax(fields.text("tool_use_id"))?;
             results.push(Message { tool_call_id, ..Message::plain(Role::Tool, text, source) });
         }
         _ => {}

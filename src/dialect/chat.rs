@@ -48,13 +48,15 @@ pub(super) fn parse(body: &str) -> Result<Request<'_>, JsonError> {
         num_ctx,
         answer_tokens: answer_room(num_predict),
         render_with,
+        thinks_if_able: false,
     })
 }
 
 /// `num_ctx` and `num_predict` of an options object. A value of another type is an error upstream.
 pub(super) fn read_options(options: Option<&RawValue>) -> Result<(Option<f64>, Option<f64>), JsonError> {
     let Some(options) = options else { return Ok((None, None)) };
-    let options = Fields::read(options.get(), &["num_ctx", "num_predict"])?;
+    // Options are a map to Go: names are exact, and the last of equals counts.
+    let options = Fields::read(options.get(), &[])?;
     Ok((options.number("num_ctx")?, options.number("num_predict")?))
 }
 

@@ -34,7 +34,7 @@ pub(super) fn parse(body: &str) -> Result<Request<'_>, JsonError> {
     let (num_ctx, num_predict) = read_options(fields.get("options"))?;
     let context = fields
         .get("context")
-        .map(|raw| serde_json::from_str::<Vec<u32>>(raw.get()).map_err(|_| JsonError::WrongType))
+        .map(|raw| serde_json::from_str::<Vec<Option<i64>>>(raw.get()).map_err(|_| JsonError::WrongType))
         .transpose()?;
     let render_with = ["options", "keep_alive", "think", "template", "context"]
         .into_iter()
@@ -49,7 +49,7 @@ pub(super) fn parse(body: &str) -> Result<Request<'_>, JsonError> {
             system: text("system")?,
             suffix: text("suffix")?,
             template: text("template")?,
-            context,
+            context: context.map(|ids| ids.len()),
             raw: fields.flag("raw")?.unwrap_or(false),
             images: count(fields.get("images"))?,
         })),
@@ -57,6 +57,7 @@ pub(super) fn parse(body: &str) -> Result<Request<'_>, JsonError> {
         num_ctx,
         answer_tokens: answer_room(num_predict),
         render_with,
+        thinks_if_able: false,
     })
 }
 

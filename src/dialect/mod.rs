@@ -52,6 +52,8 @@ pub struct Request<'a> {
     pub answer_tokens: Option<u32>,
     /// Fields that a rendering of the same prompt must carry along: name and JSON text.
     pub render_with: Vec<(&'static str, Cow<'a, str>)>,
+    /// On this route a model that cannot think is not asked to, where others refuse.
+    pub thinks_if_able: bool,
 }
 
 /// What will be rendered.
@@ -68,7 +70,8 @@ pub struct Generate<'a> {
     pub system: Option<Cow<'a, str>>,
     pub suffix: Option<Cow<'a, str>>,
     pub template: Option<Cow<'a, str>>,
-    pub context: Option<Vec<u32>>,
+    /// How many tokens of an earlier answer go before the prompt.
+    pub context: Option<usize>,
     pub raw: bool,
     pub images: u32,
 }
@@ -107,6 +110,26 @@ impl Dialect {
             Self::Completions => "/v1/completions",
             Self::Responses => "/v1/responses",
             Self::Anthropic => "/v1/messages",
+        }
+    }
+
+    /// The API that a body is written in, when nothing but the body tells: its field `path` says, or its other
+    /// fields do.
+    pub fn of_body(body: &[u8]) -> Self {
+        let value: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
+        let named = value.get("path").and_then(serde_json::Value::as_str).and_then(Self::of_path);
+        let has = |name: &str| value.get(name).is_some();
+        let has_parts = || {
+            let messages = value["messages"].as_array();
+            messages.is_some_and(|messages| messages.iter().any(|message| message["content"].is_array()))
+        };
+        match named {
+            Some(dialect) => dialect,
+            None if has("messages") && has("system") => Self::Anthropic,
+            None if has("messages") && has_parts() => Self::OpenAiChat,
+            None if has("messages") => Self::Chat,
+            None if has("input") => Self::Responses,
+            None => Self::Generate,
         }
     }
 
@@ -205,7 +228,7 @@ impl Dialect {
             return body.to_owned();
         }
         let Ok(fields) = Fields::read(body, &[]) else { return body.to_owned() };
-        if let Some(raw) = fields.get("truncate") {
+        if let Some(raw) = fields.written("truncate") {
             let spliced = json::splice(body, &[(json::range_in(body, raw), "false".to_owned())]);
             return String::from_utf8(spliced).unwrap_or_else(|_| body.to_owned());
         }

@@ -4,6 +4,7 @@
 //! parts on the last of them.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 use serde_json::value::RawValue;
 
@@ -62,6 +63,7 @@ pub(super) fn parse(body: &str) -> Result<Request<'_>, JsonError> {
         num_ctx: None,
         answer_tokens: answer_room(fields.number("max_tokens")?),
         render_with,
+        thinks_if_able: false,
     })
 }
 
@@ -84,7 +86,7 @@ fn add_message<'a>(raw: &'a RawValue, source: usize, messages: &mut Vec<Message<
     let kind = kind(&role);
     let tool_calls = fields.array("tool_calls")?.into_iter().map(call).collect::<Result<Vec<_>, _>>()?;
     let thinking = fields.text("reasoning")?.unwrap_or_default();
-    let tool_name = fields.text("name")?.filter(|_| role == Role::Tool);
+    let tool_name = fields.text("name")?.filter(|name| role == Role::Tool && !name.is_empty());
     let tool_call_id = fields.text("tool_call_id")?;
     let content = fields.get("content");
     if let Some(parts) = content.filter(|content| content.get().starts_with('[')) {
@@ -100,9 +102,10 @@ fn add_message<'a>(raw: &'a RawValue, source: usize, messages: &mut Vec<Message<
         return Ok(kind);
     }
     let text = match content {
-        Some(content) => json::text(content)?,
-        None if fields.get("tool_calls").is_some() => Cow::Borrowed(""),
-        None => return Err(JsonError::WrongType),
+        Some(content) if content.get().starts_with('"') => json::text(content)?,
+        // With a list of tool calls, even an empty one, anything that is no text is read as none.
+        _ if fields.get("tool_calls").is_some() => Cow::Borrowed(""),
+        _ => return Err(JsonError::WrongType),
     };
     messages.push(Message { thinking, tool_calls, tool_name, tool_call_id, ..Message::plain(role, text, source) });
     Ok(kind)
@@ -134,15 +137,14 @@ fn name_tools(messages: &mut [Message<'_>]) {
     if !messages.iter().any(unnamed) {
         return;
     }
-    let names: Vec<_> = messages
+    let names: HashMap<String, String> = messages
         .iter()
         .flat_map(|message| &message.tool_calls)
         .map(|call| (call.id.clone().into_owned(), call.name.clone().into_owned()))
         .collect();
     for message in messages.iter_mut().filter(|message| unnamed(message)) {
-        let id = message.tool_call_id.as_deref();
-        let found = names.iter().rev().find(|(call, _)| Some(call.as_str()) == id);
-        message.tool_name = found.map(|(_, name)| Cow::Owned(name.clone()));
+        let name = message.tool_call_id.as_deref().and_then(|id| names.get(id));
+        message.tool_name = name.map(|name| Cow::Owned(name.clone()));
     }
 }
 

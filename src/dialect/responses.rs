@@ -68,6 +68,7 @@ pub(super) fn parse(body: &str) -> Result<Request<'_>, JsonError> {
         num_ctx: None,
         answer_tokens: answer_room(fields.number("max_output_tokens")?),
         render_with,
+        thinks_if_able: false,
     })
 }
 
@@ -127,7 +128,7 @@ fn add_message<'a>(
         Some(content) if content.get().starts_with('"') => message.text = json::text(content)?,
         Some(content) => {
             for part in json::array(content)? {
-                let part = Fields::read(part.get(), &[])?;
+                let part = Fields::read(part.get(), &["type", "text", "image_url"])?;
                 match part.text("type")?.as_deref() {
                     Some("input_text" | "output_text") => {
                         message.text.to_mut().push_str(&part.text("text")?.unwrap_or_default());
@@ -150,7 +151,7 @@ fn add_message<'a>(
 fn native_tools(tools: &RawValue) -> Result<String, JsonError> {
     let mut native = Vec::new();
     for tool in json::array(tools)? {
-        let tool = Fields::read(tool.get(), &[])?;
+        let tool = Fields::read(tool.get(), &["type", "name", "description", "parameters"])?;
         let kind = json::quote(&tool.text("type")?.unwrap_or_default());
         let name = json::quote(&tool.text("name")?.unwrap_or_default());
         let description = json::quote(&tool.text("description")?.unwrap_or_default());

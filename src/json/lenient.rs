@@ -7,6 +7,8 @@
 //!
 //! It refuses what Go refuses (bad syntax, more than 10,000 levels), by returning `None`.
 
+use std::collections::HashMap;
+
 /// Go's own limit.
 const MAX_DEPTH: usize = 10_000;
 
@@ -62,6 +64,7 @@ impl Reader<'_> {
     fn object(&mut self, names: Names, out: &mut String) -> Option<()> {
         self.expect(b'{')?;
         let mut fields: Vec<(String, String)> = Vec::new();
+        let mut places: HashMap<String, usize> = HashMap::new();
         self.skip_space();
         if self.peek() == Some(b'}') {
             self.position += 1;
@@ -82,11 +85,14 @@ impl Reader<'_> {
                     Some((_, known)) if self.peek() == Some(b'[') => self.list(known, &mut value)?,
                     _ => self.copy(&mut value)?,
                 }
-                match fields.iter_mut().find(|(earlier, _)| *earlier == name) {
+                match places.get(&name) {
                     // Go leaves a field alone when a later `null` comes for it.
-                    Some((_, earlier)) if value != "null" => *earlier = value,
+                    Some(&place) if value != "null" => fields[place].1 = value,
                     Some(_) => {}
-                    None => fields.push((name, value)),
+                    None => {
+                        places.insert(name.clone(), fields.len());
+                        fields.push((name, value));
+                    }
                 }
                 self.skip_space();
                 match self.next()? {

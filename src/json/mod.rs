@@ -35,7 +35,12 @@ pub struct Fields<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 impl<'a> Fields<'a> {
     /// Reads an object. `known` are the names the caller will ask for: a second spelling of one of them,
     /// or the same one twice, makes the object not plain.
+    ///
+    /// `null` is read as an object without fields, as Go reads it.
     pub fn read(json: &'a str, known: &[&str]) -> Result<Self, JsonError> {
+        if json.trim() == "null" {
+            return Ok(Self(Vec::new()));
+        }
         let mut deserializer = serde_json::Deserializer::from_str(json);
         let fields = Fields::deserialize(&mut deserializer).map_err(|error| match error.classify() {
             serde_json::error::Category::Data => JsonError::WrongType,
@@ -54,10 +59,14 @@ impl<'a> Fields<'a> {
         Ok(fields)
     }
 
-    /// A field that is there and is not `null` (which Go reads as absent).
+    /// A field that is there and is not `null` (which Go reads as absent). The last of several wins.
     pub fn get(&self, name: &str) -> Option<&'a RawValue> {
-        let (_, value) = self.0.iter().find(|(field, _)| field == name)?;
-        (value.get() != "null").then_some(*value)
+        self.written(name).filter(|value| value.get() != "null")
+    }
+
+    /// A field as it is written, `null` included.
+    pub fn written(&self, name: &str) -> Option<&'a RawValue> {
+        self.0.iter().rev().find(|(field, _)| field == name).map(|(_, value)| *value)
     }
 
     pub fn text(&self, name: &str) -> Result<Option<Cow<'a, str>>, JsonError> {

@@ -44,6 +44,8 @@ pub enum AddressError {
     NotAUrl(String),
     #[error("`{0}`: only http:// upstreams are supported")]
     NotHttp(String),
+    #[error("the URL contains a user name or password; Ollama takes none, and it would end up in logs")]
+    HasPassword,
 }
 
 /// A connection pool to one Ollama.
@@ -63,6 +65,9 @@ impl Upstream {
         if parts.scheme.as_ref().is_some_and(|scheme| *scheme != Scheme::HTTP) {
             return Err(AddressError::NotHttp(url.to_owned()));
         }
+        if authority.as_str().contains('@') {
+            return Err(AddressError::HasPassword);
+        }
         let prefix = parts.path_and_query.map_or_else(String::new, |path| path.path().trim_end_matches('/').to_owned());
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
@@ -73,6 +78,14 @@ impl Upstream {
             .pool_max_idle_per_host(256)
             .build(connector);
         Ok(Self { client, authority, prefix, first_byte_timeout })
+    }
+
+    /// Whether this is the given address, as far as the URL itself tells.
+    pub fn is_at(&self, addr: std::net::SocketAddr) -> bool {
+        let port = self.authority.port_u16().unwrap_or(80);
+        let host = self.authority.host().trim_matches(['[', ']']);
+        let same_host = host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip == addr.ip());
+        port == addr.port() && same_host
     }
 
     /// `http://host:port`, for people.
@@ -120,7 +133,10 @@ impl Upstream {
             .map_err(|error| unreadable(error.into()))?;
         let response = self.send(request).await?;
         let status = response.status();
-        let body = Limited::new(response.into_body(), MAX_CONTROL_BYTES).collect().await.map_err(unreadable)?;
+        let body = Limited::new(response.into_body(), MAX_CONTROL_BYTES).collect();
+        let timed_out =
+            |_| UpstreamError::Timeout { upstream: self.name(), seconds: self.first_byte_timeout.as_secs() };
+        let body = tokio::time::timeout(self.first_byte_timeout, body).await.map_err(timed_out)?.map_err(unreadable)?;
         Ok((status, body.to_bytes()))
     }
 }

@@ -13,7 +13,7 @@ use super::models::Model;
 use super::render::{Rendering, render};
 use crate::context::{Basis, Message, Role, Tokens};
 use crate::dialect::{Generate, Prompt, Request};
-use crate::tokenize::template::{Counted, Shape, Slot, digest};
+use crate::tokenize::template::{Counted, Learnt, Shape, Slot, digest};
 use crate::tokenize::{Generation, Tokenizer, fallback};
 
 /// What Ollama reckons an image at.
@@ -33,7 +33,6 @@ pub struct Count {
     /// The counts under both generations of llama.cpp, while it is not known which one this is.
     by_generation: Option<ByGeneration>,
     messages: u32,
-    composed: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,30 +43,40 @@ struct ByGeneration {
 
 impl Count {
     fn new(tokens: Tokens, basis: Basis) -> Self {
-        Self { tokens, basis, by_generation: None, messages: 0, composed: false }
+        Self { tokens, basis, by_generation: None, messages: 0 }
     }
 }
 
 /// Counts a request's prompt.
 pub async fn count(upstream: &Upstream, model: &Model, request: &Request<'_>) -> Count {
-    let images = request.prompt.images() * TOKENS_PER_IMAGE;
     let mut count = match &model.tokenizer {
-        Err(_) => Count::new(estimate(&request.prompt), Basis::Estimated),
+        Err(_) => estimated(upstream, model, request).await,
         Ok(tokenizer) => match &request.prompt {
             Prompt::Generate(generate) if generate.raw => text_count(model, tokenizer, &generate.prompt),
             Prompt::Chat(_) | Prompt::Generate(_) => prompt_count(upstream, model, tokenizer, request).await,
         },
     };
+    let images = request.prompt.images();
     if images > 0 {
-        count.tokens += images;
+        count.tokens = count.tokens.saturating_add(images.saturating_mul(TOKENS_PER_IMAGE));
         count.basis = count.basis.max(Basis::Calibrated);
         count.by_generation = None;
+        // What an image really costs says nothing about the text around it.
+        count.messages = 0;
+    }
+    if count.basis == Basis::Exact && model.exactness_lost.load(Ordering::Relaxed) {
+        let permille = model.shortfall_permille.load(Ordering::Relaxed);
+        count.basis = Basis::Calibrated;
+        count.tokens =
+            count.tokens.saturating_add((u64::from(count.tokens) * u64::from(permille)).div_ceil(1000) as u32);
     }
     count
 }
 
 /// Compares a prediction with what the upstream reports, and learns from a difference.
-pub fn observe(model: &Model, predicted: Count, reported: Tokens) {
+///
+/// Only for prompts that were read whole: what the upstream has cut says nothing about counting.
+pub fn learn_from_report(model: &Model, predicted: Count, reported: Tokens) {
     if let Some(ByGeneration { earlier, later }) = predicted.by_generation {
         if reported == earlier {
             model.traits.learn_generation(Generation::Earlier);
@@ -88,18 +97,25 @@ pub fn observe(model: &Model, predicted: Count, reported: Tokens) {
                 "count differs: the template is learnt again"
             );
             model.layout.write().unwrap_or_else(PoisonError::into_inner).forget();
-            model.composing_verified.store(false, Ordering::Relaxed);
-            // Composed once more and wrong once more: then this template is beyond composing.
-            if predicted.composed && reported > predicted.tokens {
-                model.composing_fails.store(true, Ordering::Relaxed);
+            let short = u64::from(reported.saturating_sub(predicted.tokens)) * 1000;
+            let permille = short.div_ceil(u64::from(predicted.tokens.max(1))).min(500) as u32;
+            model.shortfall_permille.fetch_max(permille, Ordering::Relaxed);
+            // Learnt afresh and wrong once more: then it is not the template, and nothing here is exact.
+            if model.exact_mismatches.fetch_add(1, Ordering::Relaxed) > 0 {
+                model.exactness_lost.store(true, Ordering::Relaxed);
             }
         }
         Basis::Calibrated if predicted.messages > 0 => {
             let overhead = model.overhead_per_message.load(Ordering::Relaxed);
             let difference = i64::from(reported) - i64::from(predicted.tokens);
-            let per_message = difference.div_euclid(i64::from(predicted.messages)) + i64::from(difference > 0);
-            let adjusted = (i64::from(overhead) + per_message).clamp(0, 4096) as u32;
-            model.overhead_per_message.store(adjusted, Ordering::Relaxed);
+            let adjusted = if difference > 0 {
+                // Too low is the dangerous side: make it up at once, and then some.
+                i64::from(overhead) + difference.div_euclid(i64::from(predicted.messages)) + 2
+            } else {
+                // Too high is only wasteful: come down slowly.
+                i64::from(overhead) - i64::from(-difference > 2 * i64::from(predicted.messages))
+            };
+            model.overhead_per_message.store(adjusted.clamp(2, 4096) as u32, Ordering::Relaxed);
         }
         Basis::Calibrated | Basis::Estimated => {}
     }
@@ -113,92 +129,76 @@ pub fn rough_size(model: &Model, text: &str) -> Tokens {
     }
 }
 
+/// Makes the upstream load the model as this request would, so that its window can be looked up.
+pub async fn load(upstream: &Upstream, request: &Request<'_>) {
+    let _only_loading_matters = render(upstream, request, None).await;
+}
+
 async fn prompt_count(upstream: &Upstream, model: &Model, tokenizer: &Tokenizer, request: &Request<'_>) -> Count {
     let shape = shape(request);
-    if !model.composing_fails.load(Ordering::Relaxed)
-        && model.composing_verified.load(Ordering::Relaxed)
-        && let Some(count) = composed_count(model, tokenizer, &shape)
-    {
+    let composable = !model.knows_as_unlearnable(shape.digest());
+    if composable && let Some(count) = composed_count(model, tokenizer, &shape) {
         return count;
     }
-    if model.traits.shows_no_renderings.load(Ordering::Relaxed) {
-        return calibrated(model, tokenizer, &request.prompt);
+    if model.shows_no_renderings.load(Ordering::Relaxed) {
+        return calibrated(model, tokenizer, request);
     }
-    let _one_at_a_time = model.learning.lock().await;
-    if !model.composing_fails.load(Ordering::Relaxed) {
-        if !learn(upstream, model, tokenizer, request, &shape).await {
-            model.composing_fails.store(true, Ordering::Relaxed);
-        } else if model.composing_verified.load(Ordering::Relaxed)
-            && let Some(count) = composed_count(model, tokenizer, &shape)
-        {
+    if composable {
+        let _one_at_a_time = model.learning.lock().await;
+        // Somebody else may have learnt it meanwhile.
+        if let Some(count) = composed_count(model, tokenizer, &shape) {
             return count;
         }
+        learn(upstream, model, tokenizer, request, &shape).await;
     }
-    // The first prompt of a model, or one whose template cannot be composed: the rendering itself.
+    // The first prompt of its shape, or one of a shape that cannot be composed: the rendering itself.
     match render(upstream, request, None).await {
         Rendering::Text(text) => {
-            if !model.composing_fails.load(Ordering::Relaxed) {
+            if composable {
                 verify(model, &shape, &text);
             }
             text_count(model, tokenizer, &text)
         }
         Rendering::NotSupported => {
-            model.traits.shows_no_renderings.store(true, Ordering::Relaxed);
-            calibrated(model, tokenizer, &request.prompt)
+            tracing::warn!(model = model.name, "this upstream shows no renderings: counts will be calibrated");
+            model.shows_no_renderings.store(true, Ordering::Relaxed);
+            calibrated(model, tokenizer, request)
         }
-        Rendering::Refused => calibrated(model, tokenizer, &request.prompt),
+        Rendering::Refused => calibrated(model, tokenizer, request),
     }
 }
 
-/// Learns the gaps of a shape that are not known yet. `false` only if the template defies learning.
-async fn learn(
-    upstream: &Upstream,
-    model: &Model,
-    tokenizer: &Tokenizer,
-    request: &Request<'_>,
-    shape: &Shape<'_>,
-) -> bool {
-    if model.layout.read().unwrap_or_else(PoisonError::into_inner).knows(shape) {
-        return true;
-    }
-    let markers = shape.markers();
-    match render(upstream, request, Some(&markers)).await {
-        Rendering::Text(rendered) => {
-            let generation = model.traits.generation().unwrap_or_default();
-            model.layout.write().unwrap_or_else(PoisonError::into_inner).learn(shape, &rendered, tokenizer, generation)
-        }
-        Rendering::NotSupported => {
-            model.traits.shows_no_renderings.store(true, Ordering::Relaxed);
-            true
-        }
-        Rendering::Refused => true,
+/// Learns the gaps of a shape from a rendering of markers.
+async fn learn(upstream: &Upstream, model: &Model, tokenizer: &Tokenizer, request: &Request<'_>, shape: &Shape<'_>) {
+    let Rendering::Text(rendered) = render(upstream, request, Some(&shape.markers())).await else { return };
+    let generation = model.traits.generation().unwrap_or_default();
+    match Learnt::read(shape, &rendered, tokenizer, generation) {
+        Some(learnt) => model.layout.write().unwrap_or_else(PoisonError::into_inner).add(learnt),
+        None => model.remember_unlearnable(shape.digest()),
     }
 }
 
-/// Compares a composed prompt with the real rendering of the same request.
+/// Compares what was just learnt with the real rendering of the same request. What does not agree is forgotten.
 fn verify(model: &Model, shape: &Shape<'_>, rendered: &str) {
-    let layout = model.layout.read().unwrap_or_else(PoisonError::into_inner);
-    if let Some(composed) = layout.compose(shape) {
-        let same = composed.text() == rendered;
-        model.composing_verified.store(same, Ordering::Relaxed);
-        model.composing_fails.store(!same, Ordering::Relaxed);
-        if !same {
-            tracing::info!(model = model.name, "this template cannot be composed: the upstream renders every prompt");
-        }
+    let composed = model.layout.read().unwrap_or_else(PoisonError::into_inner).compose(shape);
+    if composed.is_some_and(|composed| composed.text() != rendered) {
+        tracing::info!(
+            model = model.name,
+            "a shape of conversation cannot be composed: the upstream renders it each time"
+        );
+        model.layout.write().unwrap_or_else(PoisonError::into_inner).forget_shape(shape);
+        model.remember_unlearnable(shape.digest());
     }
 }
 
 fn composed_count(model: &Model, tokenizer: &Tokenizer, shape: &Shape<'_>) -> Option<Count> {
-    let layout = model.layout.read().unwrap_or_else(PoisonError::into_inner);
-    let composed = layout.compose(shape)?;
+    let composed = model.layout.read().unwrap_or_else(PoisonError::into_inner).compose(shape)?;
     let generation = model.traits.generation();
     let Counted { tokens, ambiguous } = composed.count(tokenizer, generation.unwrap_or_default(), &model.segments);
     if ambiguous && generation.is_none() {
-        let mut count = text_count(model, tokenizer, &composed.text());
-        count.composed = true;
-        return Some(count);
+        return Some(text_count(model, tokenizer, &composed.text()));
     }
-    Some(Count { composed: true, ..Count::new(tokens, Basis::Exact) })
+    Some(Count::new(tokens, Basis::Exact))
 }
 
 /// Counts a whole rendered prompt.
@@ -237,37 +237,55 @@ fn without_image_tags(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-fn calibrated(model: &Model, tokenizer: &Tokenizer, prompt: &Prompt<'_>) -> Count {
+fn calibrated(model: &Model, tokenizer: &Tokenizer, request: &Request<'_>) -> Count {
     let overhead = model.overhead_per_message.load(Ordering::Relaxed);
-    let (texts, messages) = texts(prompt);
-    let tokens: u32 = texts.iter().map(|text| tokenizer.count(text, Generation::default()).tokens).sum();
-    let total = tokens + overhead * messages + OVERHEAD_ONCE + tokenizer.ends();
+    let Texts { texts, messages, tokens_before } = texts(request);
+    let tokens = texts
+        .iter()
+        .fold(tokens_before, |sum, text| sum.saturating_add(tokenizer.count(text, Generation::default()).tokens));
+    let fixed = OVERHEAD_ONCE + tokenizer.ends();
+    let total = tokens.saturating_add(overhead.saturating_mul(messages)).saturating_add(fixed);
     Count { messages, ..Count::new(total, Basis::Calibrated) }
 }
 
-fn estimate(prompt: &Prompt<'_>) -> Tokens {
-    let (texts, messages) = texts(prompt);
-    texts.iter().map(|text| fallback::estimate(text)).sum::<u32>()
-        + DEFAULT_OVERHEAD_PER_MESSAGE * messages
-        + OVERHEAD_ONCE
+/// Without a vocabulary the rendering can still be had, and estimated as a whole.
+async fn estimated(upstream: &Upstream, model: &Model, request: &Request<'_>) -> Count {
+    if !model.shows_no_renderings.load(Ordering::Relaxed)
+        && let Rendering::Text(text) = render(upstream, request, None).await
+    {
+        return Count::new(fallback::estimate(&without_image_tags(&text)), Basis::Estimated);
+    }
+    let Texts { texts, messages, tokens_before } = texts(request);
+    let tokens = texts.iter().fold(tokens_before, |sum, text| sum.saturating_add(fallback::estimate(text)));
+    let overhead = DEFAULT_OVERHEAD_PER_MESSAGE.saturating_mul(messages).saturating_add(OVERHEAD_ONCE);
+    Count::new(tokens.saturating_add(overhead), Basis::Estimated)
 }
 
-/// Every text of a prompt, and how many messages they make.
-fn texts<'p>(prompt: &'p Prompt<'_>) -> (Vec<&'p str>, u32) {
-    match prompt {
+struct Texts<'p> {
+    texts: Vec<&'p str>,
+    messages: u32,
+    /// Tokens that are not texts: those of an earlier answer.
+    tokens_before: Tokens,
+}
+
+/// Every text that a prompt is made of, tools included.
+fn texts<'p>(request: &'p Request<'_>) -> Texts<'p> {
+    let tools = request.render_with.iter().filter(|(name, _)| *name == "tools").map(|(_, tools)| tools.as_ref());
+    let mut texts: Vec<&str> = tools.collect();
+    match &request.prompt {
         Prompt::Chat(messages) => {
-            let mut texts = Vec::with_capacity(messages.len());
             for message in messages {
                 texts.extend([message.text.as_ref(), message.thinking.as_ref()]);
                 for call in &message.tool_calls {
                     texts.extend([call.name.as_ref(), call.arguments.as_ref()]);
                 }
             }
-            (texts, messages.len() as u32)
+            Texts { texts, messages: messages.len() as u32, tokens_before: 0 }
         }
         Prompt::Generate(generate) => {
             let parts = [Some(&generate.prompt), generate.system.as_ref(), generate.suffix.as_ref()];
-            (parts.into_iter().flatten().map(AsRef::as_ref).collect(), 2)
+            texts.extend(parts.into_iter().flatten().map(AsRef::as_ref));
+            Texts { texts, messages: 2, tokens_before: generate.context.unwrap_or(0) as Tokens }
         }
     }
 }
@@ -287,14 +305,17 @@ pub fn shape<'a>(request: &'a Request<'_>) -> Shape<'a> {
     }
 }
 
+/// Marks in a text that make Ollama, or one of its renderers, treat it differently.
+const LOOKED_INTO: [&str; 6] = ["<think>", "</think>", "<tool_response>", "[img]", "/nothink", "/no_think"];
+
 fn slot<'a>(message: &'a Message<'_>) -> Slot<'a> {
     let text = message.text.as_ref();
-    // A tool call, thinking, or no text at all: what is rendered is not just the text in its place.
+    // A tool call, thinking, or no text at all: what is rendered is not just the text in its place. The
+    // same goes for texts that Ollama itself looks into.
     let opaque = !message.tool_calls.is_empty()
         || !message.thinking.is_empty()
-        || text.is_empty()
-        || (message.role == Role::Assistant && text.contains("<think>"))
-        || text.contains("[img]");
+        || text.trim().is_empty()
+        || LOOKED_INTO.iter().any(|mark| text.contains(mark));
     let mut class = digest((message.role.name(), message.images, &message.tool_name, &message.tool_call_id));
     if opaque {
         let calls: Vec<_> = message.tool_calls.iter().map(|call| (&call.id, &call.name, &call.arguments)).collect();
@@ -305,6 +326,7 @@ fn slot<'a>(message: &'a Message<'_>) -> Slot<'a> {
         text: Cow::Borrowed(text),
         system: message.role == Role::System,
         user: message.role == Role::User,
+        role: digest(message.role.name()),
         opaque,
     }
 }
@@ -315,7 +337,8 @@ fn generate_slots<'a>(generate: &'a Generate<'_>) -> Vec<Slot<'a>> {
         text: Cow::Borrowed(text),
         system: name == "system",
         user: name == "prompt",
-        opaque: text.is_empty(),
+        role: digest(name),
+        opaque: text.trim().is_empty(),
     };
     let parts = [
         ("system", generate.system.as_deref()),

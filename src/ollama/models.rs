@@ -4,6 +4,7 @@
 //! fetched once, by one request, while others for the same model wait for that. A model replaced under
 //! its name is noticed by a count that does not agree, or by `/api/show` asked again now and then.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -25,6 +26,9 @@ const RECHECK_AFTER: Duration = Duration::from_secs(60);
 /// Ollama's default on machines with little video memory; larger ones are learnt from `/api/ps`.
 const OLLAMA_DEFAULT_WINDOW: Window = 4096;
 
+/// Shapes of one model that are remembered as beyond composing.
+const MAX_UNLEARNABLE: usize = 10_000;
+
 /// Below this Ollama raises a requested window.
 const SMALLEST_WINDOW: Window = 4;
 
@@ -32,7 +36,7 @@ const SMALLEST_WINDOW: Window = 4;
 #[derive(Debug)]
 pub struct Models {
     upstream: Upstream,
-    models: DashMap<String, Arc<OnceCell<Arc<Model>>>>,
+    models: Arc<DashMap<String, Arc<OnceCell<Arc<Model>>>>>,
     configured_window: Box<dyn ConfiguredWindow>,
     traits: Arc<UpstreamTraits>,
 }
@@ -47,7 +51,6 @@ pub trait ConfiguredWindow: Send + Sync + std::fmt::Debug {
 pub(super) struct UpstreamTraits {
     /// 0 unknown, 1 earlier, 2 later: see [`Generation`].
     generation: AtomicU8,
-    pub(super) shows_no_renderings: AtomicBool,
 }
 
 impl UpstreamTraits {
@@ -103,15 +106,23 @@ pub struct Model {
     checked_at: Mutex<Instant>,
     /// What a request without `num_ctx` gets, once it was seen; 0 is not known.
     loaded_window: AtomicU32,
+    /// What an overflow error has said; then a Modelfile that says more is not believed.
+    overflow_window: AtomicU32,
+    /// A cloud model: nothing here loads it, and it has the window it was trained for.
+    runs_elsewhere: bool,
     pub(super) traits: Arc<UpstreamTraits>,
     pub(super) layout: RwLock<Layout>,
     pub(super) segments: SegmentCache,
     /// One rendering at a time, so that a crowd of first requests asks once.
     pub(super) learning: tokio::sync::Mutex<()>,
-    /// A composed prompt was compared with a real rendering and was the same.
-    pub(super) composing_verified: AtomicBool,
-    /// The template cannot be composed: every prompt is rendered by the upstream.
-    pub(super) composing_fails: AtomicBool,
+    /// Shapes of conversation that cannot be composed: the upstream renders them each time.
+    unlearnable: Mutex<HashSet<u64>>,
+    pub(super) shows_no_renderings: AtomicBool,
+    /// Counts that claimed to be exact and were not. After the second, none claims to be.
+    pub(super) exact_mismatches: AtomicU32,
+    pub(super) exactness_lost: AtomicBool,
+    /// By how much such counts were too low, at most.
+    pub(super) shortfall_permille: AtomicU32,
     /// Tokens that the template adds for each message, where renderings cannot be had.
     pub(super) overhead_per_message: AtomicU32,
 }
@@ -130,7 +141,7 @@ pub enum ModelError {
 
 impl Models {
     pub fn new(upstream: Upstream, configured_window: Box<dyn ConfiguredWindow>) -> Self {
-        Self { upstream, models: DashMap::new(), configured_window, traits: Arc::default() }
+        Self { upstream, models: Arc::default(), configured_window, traits: Arc::default() }
     }
 
     pub fn upstream(&self) -> &Upstream {
@@ -202,7 +213,7 @@ impl Models {
             *checked_at = Instant::now();
         }
         let (upstream, cells, key, model) =
-            (self.upstream.clone(), self.models.clone(), key.to_owned(), Arc::clone(model));
+            (self.upstream.clone(), Arc::clone(&self.models), key.to_owned(), Arc::clone(model));
         tokio::spawn(async move {
             let body = format!("{{\"model\":{}}}", json::quote(&model.name));
             let Ok((StatusCode::OK, body)) = upstream.call(Method::POST, "/api/show", Some(body)).await else { return };
@@ -217,9 +228,13 @@ impl Models {
     /// The window that Ollama will really use.
     pub fn window(&self, model: &Model, num_ctx: Option<f64>) -> (Window, WindowSource) {
         let loaded = Some(model.loaded_window.load(Ordering::Relaxed)).filter(|window| *window > 0);
+        let overflowed = Some(model.overflow_window.load(Ordering::Relaxed)).filter(|window| *window > 0);
         let (window, source) = if let Some(asked) = num_ctx {
             ((asked.max(0.0) as Window).max(SMALLEST_WINDOW), WindowSource::Request)
+        } else if let Some(trained) = model.trained_window.filter(|_| model.runs_elsewhere) {
+            (trained, WindowSource::Loaded)
         } else if let Some(window) = model.modelfile_window {
+            let window = overflowed.map_or(window, |said| said.min(window));
             (window.max(SMALLEST_WINDOW), WindowSource::Modelfile)
         } else if let Some(window) = loaded {
             (window, WindowSource::Loaded)
@@ -256,14 +271,25 @@ impl Model {
             modified_at: shown.modified_at,
             checked_at: Mutex::new(Instant::now()),
             loaded_window: AtomicU32::new(0),
+            overflow_window: AtomicU32::new(0),
+            runs_elsewhere: shown.runs_elsewhere,
             traits,
             layout: RwLock::default(),
             segments: SegmentCache::default(),
             learning: tokio::sync::Mutex::new(()),
-            composing_verified: AtomicBool::new(false),
-            composing_fails: AtomicBool::new(false),
+            unlearnable: Mutex::default(),
+            shows_no_renderings: AtomicBool::new(false),
+            exact_mismatches: AtomicU32::new(0),
+            exactness_lost: AtomicBool::new(false),
+            shortfall_permille: AtomicU32::new(0),
             overhead_per_message: AtomicU32::new(super::count::DEFAULT_OVERHEAD_PER_MESSAGE),
         }
+    }
+
+    /// What a request without `num_ctx` gets, as an overflow error has just said.
+    pub fn learn_window_from_overflow(&self, window: Window) {
+        self.overflow_window.store(window, Ordering::Relaxed);
+        self.learn_window(window);
     }
 
     /// What a request without `num_ctx` gets, as seen or as an error said.
@@ -273,13 +299,30 @@ impl Model {
         }
     }
 
-    pub fn knows_loaded_window(&self) -> bool {
-        self.modelfile_window.is_some() || self.loaded_window.load(Ordering::Relaxed) > 0
+    /// The window is looked up again before the next request.
+    pub fn forget_window(&self) {
+        self.loaded_window.store(0, Ordering::Relaxed);
+    }
+
+    pub fn knows_default_window(&self) -> bool {
+        self.runs_elsewhere || self.modelfile_window.is_some() || self.loaded_window.load(Ordering::Relaxed) > 0
+    }
+
+    pub(super) fn knows_as_unlearnable(&self, shape: u64) -> bool {
+        self.unlearnable.lock().unwrap_or_else(PoisonError::into_inner).contains(&shape)
+    }
+
+    pub(super) fn remember_unlearnable(&self, shape: u64) {
+        let mut shapes = self.unlearnable.lock().unwrap_or_else(PoisonError::into_inner);
+        if shapes.len() >= MAX_UNLEARNABLE {
+            shapes.clear();
+        }
+        shapes.insert(shape);
     }
 }
 
 /// Ollama's names: without a tag it is `latest`, and case does not matter.
-fn full_name(name: &str) -> String {
+pub fn full_name(name: &str) -> String {
     let lower = name.to_lowercase();
     let last = lower.rsplit('/').next().unwrap_or(&lower);
     if last.contains(':') { lower } else { format!("{lower}:latest") }

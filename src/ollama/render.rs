@@ -18,7 +18,7 @@ pub(super) enum Rendering {
     Text(String),
     /// The upstream answered, but showed no rendering.
     NotSupported,
-    /// The upstream said no to this very request; it will say so to the client, too.
+    /// The upstream said no to this very request, or could not be asked; the client will hear the same.
     Refused,
 }
 
@@ -27,23 +27,38 @@ pub(super) type Texts<'a> = Option<&'a [Option<String>]>;
 
 /// Renders a request, with its own texts or with other ones.
 pub(super) async fn render(upstream: &Upstream, request: &Request<'_>, texts: Texts<'_>) -> Rendering {
+    let rendering = render_as(upstream, request, texts, true).await;
+    if rendering == Rendering::Refused && request.thinks_if_able {
+        return render_as(upstream, request, texts, false).await;
+    }
+    rendering
+}
+
+async fn render_as(upstream: &Upstream, request: &Request<'_>, texts: Texts<'_>, thinks: bool) -> Rendering {
     let (path, body) = match &request.prompt {
-        Prompt::Chat(messages) => ("/api/chat", chat_body(request, messages, texts)),
-        Prompt::Generate(generate) => ("/api/generate", generate_body(request, generate, texts)),
+        Prompt::Chat(messages) => ("/api/chat", chat_body(head(request, thinks), messages, texts)),
+        Prompt::Generate(generate) => ("/api/generate", generate_body(head(request, thinks), generate, texts)),
     };
     let Ok((status, body)) = upstream.call(Method::POST, path, Some(body)).await else { return Rendering::Refused };
     if !status.is_success() {
         return Rendering::Refused;
     }
-    let text = std::str::from_utf8(&body).ok().and_then(|body| {
-        let fields = Fields::read(body, &[]).ok()?;
-        let info = Fields::read(fields.get("_debug_info")?.get(), &[]).ok()?;
+    let Some(fields) = std::str::from_utf8(&body).ok().and_then(|body| Fields::read(body, &[]).ok()) else {
+        return Rendering::Refused;
+    };
+    let text = fields.get("_debug_info").and_then(|info| {
+        let info = Fields::read(info.get(), &[]).ok()?;
         info.text("rendered_template").ok()?.map(|text| text.into_owned())
     });
-    text.map_or(Rendering::NotSupported, Rendering::Text)
+    match text {
+        Some(text) => Rendering::Text(text),
+        // Only an answer to the prompt itself shows that the question was not understood.
+        None if fields.get("prompt_eval_count").is_some() => Rendering::NotSupported,
+        None => Rendering::Refused,
+    }
 }
 
-fn chat_body(request: &Request<'_>, messages: &[Message<'_>], texts: Texts<'_>) -> String {
+fn chat_body(mut body: String, messages: &[Message<'_>], texts: Texts<'_>) -> String {
     let messages: Vec<String> = messages
         .iter()
         .enumerate()
@@ -52,7 +67,6 @@ fn chat_body(request: &Request<'_>, messages: &[Message<'_>], texts: Texts<'_>) 
             message_json(message, other.unwrap_or(&message.text))
         })
         .collect();
-    let mut body = head(request);
     body.push_str(",\"messages\":[");
     body.push_str(&messages.join(","));
     body.push_str("]}");
@@ -97,9 +111,8 @@ fn message_json(message: &Message<'_>, text: &str) -> String {
 }
 
 /// The order of texts is that of the slots: system, prompt, suffix, as far as each is there.
-fn generate_body(request: &Request<'_>, generate: &Generate<'_>, texts: Texts<'_>) -> String {
+fn generate_body(mut body: String, generate: &Generate<'_>, texts: Texts<'_>) -> String {
     let mut texts = texts.unwrap_or_default().iter();
-    let mut body = head(request);
     let parts = [
         ("system", generate.system.as_deref()),
         ("prompt", Some(generate.prompt.as_ref())),
@@ -118,7 +131,7 @@ fn generate_body(request: &Request<'_>, generate: &Generate<'_>, texts: Texts<'_
 }
 
 /// The fields that all renderings have, without the closing brace.
-fn head(request: &Request<'_>) -> String {
+fn head(request: &Request<'_>, thinks: bool) -> String {
     let mut body = format!(
         "{{\"model\":{},\"stream\":false,\"truncate\":false,\"_debug_render_only\":true",
         json::quote(&request.model)
@@ -127,8 +140,10 @@ fn head(request: &Request<'_>) -> String {
     for (name, value) in &request.render_with {
         match *name {
             "options" => options = Some(value.as_ref()),
-            // The schema of an answer is no part of the prompt.
-            "format" => {}
+            // The schema of an answer is no part of the prompt; how long the model stays loaded is for
+            // the real request to say.
+            "format" | "keep_alive" => {}
+            "think" if !thinks => {}
             name => body.push_str(&format!(",\"{name}\":{value}")),
         }
     }

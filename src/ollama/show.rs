@@ -13,6 +13,8 @@ pub(super) struct Shown {
     /// Changes when the model of that name is replaced.
     pub(super) modified_at: String,
     pub(super) architecture: String,
+    /// The model runs in the cloud; this server only passes requests on.
+    pub(super) runs_elsewhere: bool,
     pub(super) vocabulary: Option<Result<Vocabulary, VocabularyError>>,
 }
 
@@ -21,6 +23,7 @@ pub(super) fn read(body: &str) -> Result<Shown, JsonError> {
     let mut shown = Shown {
         num_ctx: fields.text("parameters")?.and_then(|parameters| parameter(&parameters, "num_ctx")),
         modified_at: fields.text("modified_at")?.unwrap_or_default().into_owned(),
+        runs_elsewhere: fields.text("remote_host")?.is_some_and(|host| !host.is_empty()),
         ..Shown::default()
     };
     let Some(info) = fields.get("model_info") else { return Ok(shown) };
@@ -28,7 +31,9 @@ pub(super) fn read(body: &str) -> Result<Shown, JsonError> {
     shown.architecture = info.text("general.architecture")?.unwrap_or_default().into_owned();
     let trained = info.number(&format!("{}.context_length", shown.architecture))?;
     shown.trained_window = trained.filter(|length| *length >= 1.0).map(|length| length as u32);
-    shown.vocabulary = vocabulary(&info)?;
+    // A vocabulary that cannot be read is one that cannot be had; the rest is still good.
+    shown.vocabulary =
+        vocabulary(&info).unwrap_or(Some(Err(VocabularyError::Incomplete("its lists could not be read"))));
     Ok(shown)
 }
 

@@ -10,6 +10,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::context::identity::{ConversationId, Known, Placement, place};
 use crate::context::{ChainKey, Fold, Link, Message};
 
+/// Messages remembered over all conversations; each takes about a hundred bytes.
+const MAX_LINKS: usize = 2_000_000;
+
+/// Branches of one conversation that may have been rolled over.
+const MAX_FOLDS: usize = 8;
+
 /// A request's place among the conversations.
 #[derive(Debug, Clone)]
 pub struct Turn {
@@ -40,8 +46,8 @@ struct Conversation {
     user: String,
     last_used: u64,
     links: Vec<Link>,
-    /// What leaves instead of the history up to the link.
-    fold: Option<(Link, Fold)>,
+    /// What leaves instead of the history up to a link; branches may have folds of their own.
+    folds: Vec<(Link, Fold)>,
 }
 
 impl Conversations {
@@ -86,12 +92,14 @@ impl Conversations {
         }
     }
 
-    /// What an earlier rollover left, if this history still contains what it covers: the number of
-    /// messages covered, and the fold.
+    /// What the latest rollover left that this history still contains: the number of messages covered,
+    /// and the fold.
     pub fn fold(&self, turn: &Turn) -> Option<(usize, Fold)> {
         let state = self.state();
-        let (covered, fold) = state.conversations.get(&turn.conversation)?.fold.as_ref()?;
-        let position = turn.links.iter().rposition(|link| link == covered)?;
+        let folds = &state.conversations.get(&turn.conversation)?.folds;
+        let position = |(covered, _): &&(Link, Fold)| turn.links.iter().rposition(|link| link == covered);
+        let (position, (_, fold)) =
+            folds.iter().filter_map(|fold| Some((position(&fold)?, fold))).max_by_key(|(at, _)| *at)?;
         Some((position + 1, fold.clone()))
     }
 
@@ -99,7 +107,11 @@ impl Conversations {
     pub fn set_fold(&self, turn: &Turn, covered: usize, fold: Fold) {
         let Some(link) = covered.checked_sub(1).and_then(|last| turn.links.get(last)) else { return };
         if let Some(conversation) = self.state().conversations.get_mut(&turn.conversation) {
-            conversation.fold = Some((*link, fold));
+            conversation.folds.retain(|(known, _)| known != link);
+            if conversation.folds.len() >= MAX_FOLDS {
+                conversation.folds.remove(0);
+            }
+            conversation.folds.push((*link, fold));
         }
     }
 
@@ -121,8 +133,10 @@ impl Conversations {
             known.answered |= answered;
             known.tip = false;
         }
-        conversation.links.push(answer);
-        state.links.insert(answer, Known { conversation: turn.conversation, answered: true, tip: true });
+        let known = Known { conversation: turn.conversation, answered: true, tip: true };
+        if state.links.insert(answer, known).is_none() {
+            conversation.links.push(answer);
+        }
     }
 
     pub fn len(&self) -> usize {
@@ -142,20 +156,23 @@ impl State {
     fn touch(&mut self, id: ConversationId, user: &str) {
         self.clock += 1;
         let clock = self.clock;
-        let fresh = || Conversation { user: user.to_owned(), last_used: clock, links: Vec::new(), fold: None };
+        let fresh = || Conversation { user: user.to_owned(), last_used: clock, links: Vec::new(), folds: Vec::new() };
         self.conversations.entry(id).or_insert_with(fresh).last_used = clock;
     }
 
     fn forget_oldest(&mut self, max: usize) {
-        if self.conversations.len() <= max {
+        if self.conversations.len() <= max && self.links.len() <= MAX_LINKS {
             return;
         }
         // A tenth at once, so that the search for the oldest is rare.
         let mut by_age: Vec<_> = self.conversations.iter().map(|(id, known)| (known.last_used, *id)).collect();
         by_age.sort_unstable();
-        for (_, id) in by_age.into_iter().take(max.div_ceil(10)) {
+        for (_, id) in by_age.into_iter().take(max.min(self.conversations.len()).div_ceil(10)) {
             for link in self.conversations.remove(&id).into_iter().flat_map(|known| known.links) {
-                self.links.remove(&link);
+                // The same words may belong to another conversation by now.
+                if self.links.get(&link).is_some_and(|known| known.conversation == id) {
+                    self.links.remove(&link);
+                }
             }
         }
     }

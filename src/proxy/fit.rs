@@ -12,10 +12,10 @@ use super::gate::LOCAL_USER;
 use super::headers::Report;
 use super::respond::Refusal;
 use crate::config::Mode;
-use crate::context::plan::{Kind, current_turn, rollover_note, users_that_fit};
-use crate::context::{Action, Budget, Decision, Fold, Message, Plan, Tokens, Usage, Window};
+use crate::context::plan::{Kind, current_exchange, current_turn, rollover_note, users_that_fit, users_that_must_stay};
+use crate::context::{Action, Budget, Decision, Fold, Message, Plan, Role, Tokens, Usage, Window};
 use crate::dialect::{Dialect, Prompt, Request};
-use crate::ollama::count::{Count, count, rough_size};
+use crate::ollama::count::{Count, count, load, rough_size};
 use crate::ollama::models::{Model, WindowSource};
 use crate::telemetry::Counters;
 
@@ -47,6 +47,8 @@ pub struct Fitted {
     pub enforced: bool,
     pub window: Window,
     pub window_is_a_guess: bool,
+    /// Whether the reported count can be held against the predicted one.
+    pub comparable: bool,
 }
 
 /// A request that fits nowhere.
@@ -86,14 +88,10 @@ struct Counted {
 
 /// Makes a request fit.
 pub async fn fit(gateway: &Gateway, model: &Model, arrived: &Arrived<'_>, effects: Effects) -> Result<Fit, Refusal> {
-    let now = with_earlier_fold(gateway, model, arrived).await;
-    if arrived.request.num_ctx.is_none() && !model.knows_loaded_window() {
-        // Counting has loaded the model, as this request would have; now it can be asked.
-        gateway.models.look_up_loaded_window(model).await;
-    }
-    let (window, source) = gateway.models.window(model, arrived.request.num_ctx);
+    let (window, source) = window(gateway, model, arrived.request).await;
     let mut budget = Budget::new(window, gateway.config.reserve, arrived.request.answer_tokens);
     budget.limit = budget.limit.saturating_sub(arrived.correction).max(1);
+    let (now, earlier_snapshot) = with_earlier_fold(gateway, model, arrived, budget.limit).await;
     let usage = Usage { total: now.count.tokens, limit: budget.limit };
     let decision = Decision::of(usage);
     let observe = gateway.config.mode == Mode::Observe;
@@ -104,55 +102,85 @@ pub async fn fit(gateway: &Gateway, model: &Model, arrived: &Arrived<'_>, effect
         basis: now.count.basis,
         action: decision.action(),
         warnings: decision.warning().into_iter().collect(),
-        snapshot: None,
+        snapshot: earlier_snapshot,
         observe,
     };
-    let window_is_a_guess = arrived.request.num_ctx.is_none() && source != WindowSource::Modelfile;
-    let fitted = |now: Counted, report: Report, enforced: bool| {
-        let body = if enforced { arrived.dialect.forbid_truncation(&now.body) } else { now.body };
-        Fit::Fits(Box::new(Fitted { body: body.into(), count: now.count, report, enforced, window, window_is_a_guess }))
+    let fitted = |now: Counted, report: Report| {
+        let body = if observe { now.body } else { arrived.dialect.forbid_truncation(&now.body) };
+        Fit::Fits(Box::new(Fitted {
+            body: body.into(),
+            count: now.count,
+            report,
+            enforced: !observe,
+            window,
+            window_is_a_guess: matches!(
+                source,
+                WindowSource::Loaded | WindowSource::Configured | WindowSource::OllamaDefault
+            ),
+            comparable: is_read_once(arrived.request),
+        }))
     };
+    let effects = if observe { Effects::DryRun } else { effects };
+    let rolled = match decision {
+        // Compression works on checkpoints; while there are none, a prompt that fits leaves as it is.
+        Decision::Under(_) | Decision::Told(_) | Decision::Checkpoint(_) | Decision::Compression(_) => None,
+        Decision::Rollover(_) => roll_over(gateway, model, arrived, usage, effects).await?,
+    };
+    if rolled.is_none() && !usage.fits() {
+        report.action = Action::Refused;
+    }
     if observe {
         report.warnings.extend(what_ollama_will_drop(model, arrived, now.count.tokens, window));
-        let unchanged = Counted { body: arrived.body.to_owned(), count: now.count };
-        return Ok(fitted(unchanged, report, false));
+        return Ok(fitted(now, report));
     }
-    match decision {
-        // Compression works on checkpoints; while there are none, a prompt that fits leaves as it is.
-        Decision::Under(_) | Decision::Told(_) | Decision::Checkpoint(_) | Decision::Compression(_) => {
-            Ok(fitted(now, report, true))
-        }
-        Decision::Rollover(_) => match roll_over(gateway, model, arrived, usage, effects).await? {
-            Some((rolled, snapshot)) => {
-                report.sent.total = rolled.count.tokens;
-                report.basis = rolled.count.basis;
-                report.snapshot = Some(snapshot);
-                Ok(fitted(rolled, report, true))
-            }
-            None if usage.fits() => Ok(fitted(now, report, true)),
-            None => {
-                report.action = Action::Refused;
-                let message = refusal(model, arrived.request, usage, window);
-                Ok(Fit::TooLarge(Box::new(TooLarge { report, message })))
-            }
-        },
+    if report.action == Action::Refused {
+        let message = refusal(model, arrived, usage, window);
+        return Ok(Fit::TooLarge(Box::new(TooLarge { report, message })));
     }
+    let Some((rolled, snapshot)) = rolled else { return Ok(fitted(now, report)) };
+    report.sent.total = rolled.count.tokens;
+    report.basis = rolled.count.basis;
+    report.snapshot = Some(snapshot);
+    Ok(fitted(rolled, report))
 }
 
-/// The request with what an earlier rollover of its conversation left, counted.
-async fn with_earlier_fold(gateway: &Gateway, model: &Model, arrived: &Arrived<'_>) -> Counted {
+/// The window that this request will get. What a model gets by default is looked up once, right after the
+/// model was loaded as this request would load it.
+async fn window(gateway: &Gateway, model: &Model, request: &Request<'_>) -> (Window, WindowSource) {
+    if request.num_ctx.is_none() && !model.knows_default_window() {
+        load(gateway.upstream(), request).await;
+        gateway.models.look_up_loaded_window(model).await;
+    }
+    gateway.models.window(model, request.num_ctx)
+}
+
+/// Whether the reported count is of this prompt alone: with a schema for the answer, a model that thinks
+/// reads the prompt a second time with more in it.
+fn is_read_once(request: &Request<'_>) -> bool {
+    !request.render_with.iter().any(|(name, _)| *name == "format")
+}
+
+/// The request with what an earlier rollover of its conversation left, counted; and that rollover's snapshot.
+async fn with_earlier_fold(
+    gateway: &Gateway,
+    model: &Model,
+    arrived: &Arrived<'_>,
+    limit: Tokens,
+) -> (Counted, Option<String>) {
     if gateway.config.mode == Mode::Enforce
         && let (Some(turn), Prompt::Chat(messages)) = (arrived.turn, &arrived.request.prompt)
         && let Some((covered, fold)) = gateway.conversations.fold(turn)
+        && limit <= fold.limit
         && let Some(folded) = apply_fold(gateway, model, arrived, messages, covered, &fold).await
     {
-        return folded;
+        return (folded, Some(fold.snapshot));
     }
     let count = count(gateway.upstream(), model, arrived.request).await;
-    Counted { body: arrived.body.to_owned(), count }
+    (Counted { body: arrived.body.to_owned(), count }, None)
 }
 
-/// Applies a fold that covers the first `covered` of Ollama's messages.
+/// Applies a fold that covers the first `covered` of Ollama's messages; `None` if that would cover
+/// something of the exchange that is being answered.
 async fn apply_fold(
     gateway: &Gateway,
     model: &Model,
@@ -161,8 +189,12 @@ async fn apply_fold(
     covered: usize,
     fold: &Fold,
 ) -> Option<Counted> {
-    let wire = messages.get(covered).map_or(arrived.request.kinds.len(), |next| next.source);
-    let plan = Plan::folded(&arrived.request.kinds, wire, fold);
+    let kinds = &arrived.request.kinds;
+    let wire = messages.get(covered)?.source;
+    if wire > current_exchange(kinds) || fold.users_kept < users_that_must_stay(kinds, wire) {
+        return None;
+    }
+    let plan = Plan::folded(kinds, wire, fold);
     let body = arrived.dialect.apply(arrived.body, &plan).ok()?;
     let request = arrived.dialect.parse(&body).ok()?;
     let count = count(gateway.upstream(), model, &request).await;
@@ -180,36 +212,47 @@ async fn roll_over(
 ) -> Result<Option<(Counted, String)>, Refusal> {
     let kinds = &arrived.request.kinds;
     let Prompt::Chat(messages) = &arrived.request.prompt else { return Ok(None) };
-    let turn_start = current_turn(kinds);
-    // With nothing but system messages before the current turn there is nothing to leave out.
-    if !kinds[..turn_start.min(kinds.len())].iter().any(|kind| *kind != Kind::System) {
-        return Ok(None);
-    }
-    let covered = messages.iter().position(|message| message.source >= turn_start && message.role.name() != "system");
-    let covered = covered.unwrap_or(messages.len());
-    let snapshot = format!("snapshot-{}", uuid::Uuid::now_v7().simple());
+    let snapshot = match effects {
+        Effects::Real => format!("snapshot-{}", uuid::Uuid::now_v7().simple()),
+        // Of the same length, so that a dry run counts what the real one would.
+        Effects::DryRun => format!("snapshot-{}", uuid::Uuid::nil().simple()),
+    };
     let note = rollover_note(&snapshot, messages.len(), 0, usage.total);
     let sizes = sizes(model, messages, kinds.len());
     let fixed = rough_size(model, &note.text) + usage.total.saturating_sub(sizes.iter().sum());
-    // Aiming at half of the limit leaves room for turns to come: the next rollover is not the next turn's.
-    let mut users_kept = users_that_fit(kinds, &sizes, fixed, usage.limit / 2);
-    loop {
-        let fold = Fold { users_kept, note: note.clone(), snapshot: snapshot.clone() };
-        let Some(rolled) = apply_fold(gateway, model, arrived, messages, covered, &fold).await else { return Ok(None) };
-        if rolled.count.tokens <= usage.limit {
-            if effects == Effects::Real {
-                keep_snapshot(gateway, &snapshot, messages).await?;
-                if let Some(turn) = arrived.turn {
-                    gateway.conversations.set_fold(turn, covered, fold);
+    let mut cuts = vec![current_turn(kinds), current_exchange(kinds)];
+    cuts.dedup();
+    for cut in cuts {
+        // With nothing but system messages before the cut there is nothing to leave out.
+        if !kinds[..cut].iter().any(|kind| *kind != Kind::System) {
+            continue;
+        }
+        let Some(covered) = messages.iter().position(|message| message.source >= cut && message.role != Role::System)
+        else {
+            continue;
+        };
+        let fewest = users_that_must_stay(kinds, cut);
+        // Aiming at half of the limit leaves room for turns to come: the next rollover is not the next turn's.
+        let mut users_kept = users_that_fit(kinds, &sizes, cut, fixed, usage.limit / 2);
+        loop {
+            let fold = Fold { users_kept, limit: usage.limit, note: note.clone(), snapshot: snapshot.clone() };
+            let Some(rolled) = apply_fold(gateway, model, arrived, messages, covered, &fold).await else { break };
+            if rolled.count.tokens <= usage.limit {
+                if effects == Effects::Real {
+                    keep_snapshot(gateway, &snapshot, messages).await?;
+                    if let Some(turn) = arrived.turn {
+                        gateway.conversations.set_fold(turn, covered, fold);
+                    }
                 }
+                return Ok(Some((rolled, snapshot)));
             }
-            return Ok(Some((rolled, snapshot)));
+            if users_kept <= fewest {
+                break;
+            }
+            users_kept = (users_kept / 2).max(fewest);
         }
-        if users_kept == 0 {
-            return Ok(None);
-        }
-        users_kept /= 2;
     }
+    Ok(None)
 }
 
 /// The snapshot is on disk before anything that depends on it is sent.
@@ -241,7 +284,8 @@ fn sizes(model: &Model, messages: &[Message<'_>], count: usize) -> Vec<Tokens> {
 }
 
 /// Says the count, the limit, the largest part, and what to do.
-fn refusal(model: &Model, request: &Request<'_>, usage: Usage, window: Window) -> String {
+fn refusal(model: &Model, arrived: &Arrived<'_>, usage: Usage, window: Window) -> String {
+    let request = arrived.request;
     let Usage { total, limit } = usage;
     let largest = match &request.prompt {
         Prompt::Chat(messages) => messages
@@ -263,9 +307,14 @@ fn refusal(model: &Model, request: &Request<'_>, usage: Usage, window: Window) -
     };
     let largest = largest
         .map_or_else(String::new, |(size, name)| format!(" The largest part is {name} with about {size} tokens."));
+    let how = if arrived.dialect.has_truncate() {
+        "options.num_ctx"
+    } else {
+        "num_ctx in a Modelfile, or OLLAMA_CONTEXT_LENGTH"
+    };
     format!(
         "the prompt has {total} tokens but the limit is {limit} (window {window}, the rest is kept for the answer), \
-         and it cannot be made to fit.{largest} Shorten it, or give the model a larger window (num_ctx)."
+         and it cannot be made to fit.{largest} Shorten it, or give the model a larger window ({how})."
     )
 }
 
@@ -277,6 +326,9 @@ fn what_ollama_will_drop(model: &Model, arrived: &Arrived<'_>, total: Tokens, wi
     let Prompt::Chat(messages) = &arrived.request.prompt else {
         return Some(format!("INFO: Observe mode - Ollama will cut this prompt of {total} tokens to fit {window}"));
     };
+    if messages.len() == 1 {
+        return Some(format!("INFO: Observe mode - Ollama will cut this message of {total} tokens to fit {window}"));
+    }
     let mut left = total;
     let mut dropped = 0;
     for message in

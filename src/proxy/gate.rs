@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
+use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
 use http::request::Parts;
 use http::{Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
@@ -19,11 +19,11 @@ use super::headers::strip_hop_by_hop;
 use super::observe::{Ending, Observed, Watcher};
 use super::relay::forwarded;
 use super::respond::{Refusal, ResponseBody};
-use crate::context::Tokens;
+use crate::context::{Basis, Tokens};
 use crate::dialect::{Answer, Dialect, Prompt, Request};
 use crate::framing::Framing;
 use crate::ollama::client::full;
-use crate::ollama::count::observe as observe_count;
+use crate::ollama::count::{Count, learn_from_report};
 use crate::ollama::models::{Model, ModelError};
 use crate::ollama::overflow::{self, Overflow};
 
@@ -41,18 +41,23 @@ pub async fn gate(
 ) -> Result<Response<ResponseBody>, Refusal> {
     let body = read(gateway, &head.headers, body).await?;
     // Bodies that Ollama cannot read, or whose fields have types it does not take, are its to refuse.
-    let Some(plain) = dialect.plain(&body) else { return pass(gateway, dialect, head, body).await };
-    let Ok(request) = dialect.parse(&plain) else { return pass(gateway, dialect, head, body.clone()).await };
+    let Some(plain) = dialect.plain(&body) else { return refused_upstream(gateway, dialect, head, body).await };
+    let Ok(request) = dialect.parse(&plain) else {
+        return refused_upstream(gateway, dialect, head, body.clone()).await;
+    };
     // Nothing to say means: load the model, or unload it.
     if request.prompt.is_empty() {
         return pass(gateway, dialect, head, Bytes::from(plain.into_owned())).await;
     }
     let model = match gateway.models.get(&request.model).await {
         Ok(model) => model,
-        Err(ModelError::Upstream(error)) => return Err(error.into()),
         // Ollama says best itself that it has no such model.
-        Err(ModelError::Unknown | ModelError::Unreadable) => {
-            return pass(gateway, dialect, head, Bytes::from(plain.clone().into_owned())).await;
+        Err(ModelError::Unknown) => return refused_upstream(gateway, dialect, head, body.clone()).await,
+        Err(ModelError::Upstream(error)) => return Err(error.into()),
+        // Odd names make `/api/show` fail; if the model is there all the same, it must not go uncounted.
+        Err(error @ ModelError::Unreadable) => {
+            let refused = refused_upstream(gateway, dialect, head, body.clone()).await;
+            return refused.map_err(|_| Refusal::new(StatusCode::BAD_GATEWAY, error.to_string()));
         }
     };
     let turn = identify(gateway, &head.headers, &request)?;
@@ -100,6 +105,29 @@ async fn read(gateway: &Gateway, headers: &HeaderMap, body: Incoming) -> Result<
     }
 }
 
+/// Sends a body that Ollama is expected to refuse, so that the client gets Ollama's own words. Should it be
+/// taken after all, then it was read differently there than here, and nobody has counted it: it is not
+/// let through.
+async fn refused_upstream(
+    gateway: &Gateway,
+    dialect: Dialect,
+    head: Parts,
+    body: Bytes,
+) -> Result<Response<ResponseBody>, Refusal> {
+    let response = pass(gateway, dialect, head, body).await?;
+    if response.status().is_success() {
+        tracing::warn!(
+            dialect = dialect.name(),
+            "the upstream took a request that could not be understood here: refused"
+        );
+        return Err(Refusal::new(
+            StatusCode::BAD_REQUEST,
+            "this request could not be understood, so its size is not known and it was not let through: write it as plain JSON",
+        ));
+    }
+    Ok(response)
+}
+
 /// Sends a body as it is and hands the answer through.
 async fn pass(
     gateway: &Gateway,
@@ -117,6 +145,8 @@ async fn pass(
 fn clone_head(head: &Parts) -> Parts {
     let mut head = head.clone();
     head.headers.remove(CONTENT_LENGTH);
+    // Answers are read along, and may get a last frame of ours: they must come as they are.
+    head.headers.remove(ACCEPT_ENCODING);
     head
 }
 
@@ -177,20 +207,19 @@ async fn learn(gateway: &Gateway, model: &Model, request: &Request<'_>, fitted: 
         window_tokens = said.window,
         "the upstream says that the prompt does not fit: fitting it again"
     );
-    let believed = fitted.report.sent.limit;
     if request.num_ctx.is_none() {
         match said.window {
-            Some(window) => model.learn_window(window),
+            Some(window) => model.learn_window_from_overflow(window),
             None => gateway.models.look_up_loaded_window(model).await,
         }
     }
     if let Some(reported) = said.prompt_tokens {
-        observe_count(model, fitted.count, reported);
+        learn_from_report(model, fitted.count, reported);
         return reported.saturating_sub(fitted.count.tokens);
     }
     let (window, _) = gateway.models.window(model, request.num_ctx);
     // Nothing new was learnt about the window: then the count must have been too low.
-    if window > believed { believed / 8 } else { 0 }
+    if window >= fitted.window { fitted.report.sent.limit / 8 } else { 0 }
 }
 
 /// An error of the upstream, with what we know added to its headers.
@@ -267,28 +296,30 @@ fn record(
     }
 }
 
-fn compare(gateway: &Arc<Gateway>, model: &Arc<Model>, fitted: &Fitted, reported: Tokens) {
-    gateway.counters.count_compared(fitted.count.basis, fitted.count.tokens, reported);
-    let window = fitted.window;
+/// Holds the reported count against the predicted one.
+fn compare(gateway: &Gateway, model: &Model, fitted: &Fitted, reported: Tokens) {
+    let Count { tokens: predicted, basis, .. } = fitted.count;
+    if !fitted.enforced && predicted > fitted.window {
+        gateway.counters.cut_by_upstream.increment();
+        return;
+    }
+    if !fitted.comparable {
+        return;
+    }
     // Far fewer than were sent: the upstream has cut the prompt. Its window is not what we thought.
-    if reported < fitted.count.tokens
-        && fitted.window_is_a_guess
-        && reported.saturating_mul(4) < fitted.count.tokens.saturating_mul(3)
-    {
+    let far_fewer = reported.saturating_mul(4) < predicted.saturating_mul(3);
+    if basis == Basis::Exact && far_fewer && fitted.window_is_a_guess {
         tracing::warn!(
             model = model.name,
-            window_tokens = window,
+            window_tokens = fitted.window,
+            predicted,
             reported,
-            "the upstream cut the prompt: looking up its window"
+            "the upstream has cut the prompt: its window is looked up again"
         );
-    } else {
-        observe_count(model, fitted.count, reported);
-        if reported == fitted.count.tokens && !fitted.window_is_a_guess {
-            return;
-        }
+        gateway.counters.cut_by_upstream.increment();
+        model.forget_window();
+        return;
     }
-    if fitted.window_is_a_guess {
-        let (gateway, model) = (Arc::clone(gateway), Arc::clone(model));
-        tokio::spawn(async move { gateway.models.look_up_loaded_window(&model).await });
-    }
+    gateway.counters.count_compared(basis, predicted, reported);
+    learn_from_report(model, fitted.count, reported);
 }

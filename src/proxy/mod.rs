@@ -49,9 +49,9 @@ pub struct Gateway {
 /// Why the gateway cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    #[error("upstream.url: {0}")]
+    #[error("upstream.url")]
     Upstream(#[from] AddressError),
-    #[error("store.data_dir: {0}")]
+    #[error("store.data_dir")]
     Store(#[from] StoreError),
 }
 
@@ -80,7 +80,8 @@ impl Gateway {
         match routed {
             Ok(Ok(response)) => response,
             Ok(Err(refusal)) => {
-                tracing::debug!(status = refusal.status.as_u16(), "refused");
+                // The message may quote a host or a model's name, but never what was said.
+                tracing::warn!(status = refusal.status.as_u16(), reason = refusal.message, "refused");
                 refusal.response(shape)
             }
             Err(_) => Refusal::new(

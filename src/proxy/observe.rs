@@ -75,9 +75,11 @@ impl Watcher {
         let Watching { dialect, framing, frames, answer, finish } = self.0.as_mut()?;
         frames.finish(|frame| answer.read(*dialect, frame));
         // A body that is one JSON text has no terminal frame: being whole is being done.
-        let done = answer.done || *framing == Framing::Whole || frames.gave_up();
-        let complete = broken.is_none() && done && !answer.failed;
-        let told = complete || answer.failed;
+        // What comes after the terminal frame no longer matters.
+        let done = answer.done || (*framing == Framing::Whole && broken.is_none());
+        let complete = done && !answer.failed;
+        // A stream that could not be followed may have had its end.
+        let told = complete || answer.failed || (frames.gave_up() && broken.is_none());
         let reason = broken.unwrap_or("the upstream ended its answer before it was finished");
         if let Some(finish) = finish.take() {
             finish(std::mem::take(answer), if complete { Ending::Complete } else { Ending::Incomplete });
@@ -91,7 +93,9 @@ impl Drop for Watcher {
         if let Some(Watching { answer, finish, .. }) = &mut self.0
             && let Some(finish) = finish.take()
         {
-            finish(std::mem::take(answer), Ending::Cancelled);
+            // A client may close as soon as it has the terminal frame.
+            let complete = answer.done && !answer.failed;
+            finish(std::mem::take(answer), if complete { Ending::Complete } else { Ending::Cancelled });
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The routes that are ours: exact counts, dry runs, probes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::request::Parts;
 use http::{Method, Response, StatusCode};
@@ -18,6 +19,9 @@ use crate::ollama::count::count;
 use crate::ollama::models::{Model, ModelError};
 
 const CHECK: &str = "/loadline/check";
+
+/// A probe is asked every few seconds and must not pile up.
+const READY_WITHIN: Duration = Duration::from_secs(2);
 
 /// Whether a path is ours to answer.
 pub(super) fn is_ours(path: &str) -> bool {
@@ -52,6 +56,9 @@ pub(super) async fn answer(
         "/loadline/count" | "/v1/messages/count_tokens" => {
             Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "this route takes POST"))
         }
+        checked if checked.starts_with("/loadline/check/") => {
+            Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "this route takes POST"))
+        }
         _ => Err(not_found()),
     }
 }
@@ -76,13 +83,18 @@ fn health(gateway: &Gateway) -> Value {
         "counts_compared": counters.compared.get(),
         "exact_mismatches": counters.exact_mismatches.get(),
         "overflows": counters.overflows.get(),
+        "cut_by_upstream": counters.cut_by_upstream.get(),
         "conversations": gateway.conversations.len(),
     })
 }
 
 /// Ready when the upstream answers.
 async fn ready(gateway: &Gateway) -> Result<Response<ResponseBody>, Refusal> {
-    match gateway.upstream().call(Method::GET, "/api/version", None).await {
+    let asked = gateway.upstream().call(Method::GET, "/api/version", None);
+    let Ok(answered) = tokio::time::timeout(READY_WITHIN, asked).await else {
+        return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the upstream does not answer"));
+    };
+    match answered {
         Ok((status, _)) if status.is_success() => {
             Ok(respond::json(StatusCode::OK, json!({ "status": "ready" }).to_string()))
         }
@@ -102,34 +114,15 @@ async fn read(gateway: &Gateway, body: Incoming) -> Result<bytes::Bytes, Refusal
     Ok(body.map_err(refused)?.to_bytes())
 }
 
-/// Which API a body for `/loadline/count` is written in: the field `path` says, or its own fields tell.
-fn dialect_of(body: &[u8]) -> Dialect {
-    let value: Value = serde_json::from_slice(body).unwrap_or_default();
-    let named = value.get("path").and_then(Value::as_str).and_then(Dialect::of_path);
-    named.unwrap_or_else(|| {
-        if value.get("messages").is_some() {
-            let parts = |message: &Value| message.get("content").is_some_and(Value::is_array);
-            let has_parts = value["messages"].as_array().is_some_and(|messages| messages.iter().any(parts));
-            if value.get("system").is_some() {
-                Dialect::Anthropic
-            } else if has_parts {
-                Dialect::OpenAiChat
-            } else {
-                Dialect::Chat
-            }
-        } else if value.get("input").is_some() {
-            Dialect::Responses
-        } else {
-            Dialect::Generate
-        }
-    })
-}
-
 async fn count_request(gateway: &Gateway, body: &[u8]) -> Result<Response<ResponseBody>, Refusal> {
-    let dialect = dialect_of(body);
+    let dialect = Dialect::of_body(body);
     let (model, count) = counted(gateway, dialect, body).await?;
     let plain = dialect.plain(body).ok_or_else(bad_body)?;
     let num_ctx = dialect.parse(&plain).map_err(|_| bad_body())?.num_ctx;
+    if num_ctx.is_none() && !model.knows_default_window() {
+        // Counting has just had the model loaded, unless the count was composed; then it is only a guess.
+        gateway.models.look_up_loaded_window(&model).await;
+    }
     let (window, source) = gateway.models.window(&model, num_ctx);
     let answer = json!({
         "model": model.name,
@@ -148,6 +141,9 @@ async fn counted(
 ) -> Result<(Arc<Model>, crate::ollama::Count), Refusal> {
     let plain = dialect.plain(body).ok_or_else(bad_body)?;
     let request = dialect.parse(&plain).map_err(|_| bad_body())?;
+    if request.prompt.is_empty() {
+        return Err(nothing_said());
+    }
     let model = model(gateway, &request).await?;
     let count = count(gateway.upstream(), &model, &request).await;
     Ok((model, count))
@@ -157,6 +153,9 @@ async fn counted(
 pub async fn check(gateway: &Gateway, dialect: Dialect, body: &[u8]) -> Result<Value, Refusal> {
     let plain = dialect.plain(body).ok_or_else(bad_body)?;
     let request = dialect.parse(&plain).map_err(|_| bad_body())?;
+    if request.prompt.is_empty() {
+        return Err(nothing_said());
+    }
     let model = model(gateway, &request).await?;
     let fit = dry_run(gateway, &model, dialect, &plain, &request).await?;
     Ok(checked(dialect, &plain, fit))
@@ -187,6 +186,7 @@ fn checked(dialect: Dialect, plain: &str, fit: Fit) -> Value {
         "emergencyAction": emergency,
         "arrivedTokens": arrived.total,
         "usage": arrived.to_string(),
+        "action": action.name(),
         "basis": basis.name(),
     });
     if let Some(reason) = reason {
@@ -195,8 +195,15 @@ fn checked(dialect: Dialect, plain: &str, fit: Fit) -> Value {
     answer
 }
 
+fn nothing_said() -> Refusal {
+    Refusal::new(StatusCode::BAD_REQUEST, "there is nothing to count: the request has no messages and no prompt")
+}
+
 fn bad_body() -> Refusal {
-    Refusal::new(StatusCode::BAD_REQUEST, "the body is not a request that Ollama would take")
+    Refusal::new(
+        StatusCode::BAD_REQUEST,
+        "the body is not a request that Ollama would take: it must be one JSON object with the fields of a gated route",
+    )
 }
 
 async fn model(gateway: &Gateway, request: &Request<'_>) -> Result<Arc<Model>, Refusal> {

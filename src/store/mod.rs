@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use crate::context::Message;
 
 #[derive(Debug, thiserror::Error)]
-#[error("{path}: {source}")]
+#[error("{path}")]
 pub struct StoreError {
     path: PathBuf,
     source: io::Error,

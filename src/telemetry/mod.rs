@@ -3,6 +3,7 @@
 //! Logs never hold what was said nor any token. Field names are the same everywhere: `model`, `action`,
 //! `basis`, `prompt_tokens`, `limit_tokens`, `window_tokens`, `predicted`, `reported`, `status`.
 
+use std::io::IsTerminal;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tracing_subscriber::EnvFilter;
@@ -13,7 +14,8 @@ use crate::context::{Action, Basis, Tokens};
 /// Starts logging to standard error. A second call does nothing.
 pub fn start_logging(format: LogFormat, filter: &str) -> Result<(), String> {
     let filter = EnvFilter::try_new(filter).map_err(|error| format!("log.filter: {error}"))?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let colours = std::io::stderr().is_terminal();
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr);
     let _already_started = match format {
         LogFormat::Human => builder.compact().try_init(),
         LogFormat::Json => builder.json().try_init(),
@@ -48,6 +50,8 @@ pub struct Counters {
     pub incomplete: Counter,
     /// Times the upstream said that a prompt did not fit after all.
     pub overflows: Counter,
+    /// Prompts that the upstream has cut: in observe mode, or because its window was not what it seemed.
+    pub cut_by_upstream: Counter,
     /// Frames of answers that could not be read.
     pub unreadable: Counter,
     /// Predicted counts that were compared with a reported one, and those that differed though exact.

@@ -4,8 +4,8 @@
 //! it declares some texts to be control tokens (`<|im_end|>` and its kin). That list grew between
 //! versions, so a text may be counted differently by two servers: see [`Generation`].
 //!
-//! The cut is longest token first over the whole text. An automaton finds out in one pass which
-//! special tokens occur at all; the exact cut then looks for those few only.
+//! The cut is longest token first over the whole text. An automaton finds all candidates in one pass;
+//! they then claim their places in that order.
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 
@@ -181,55 +181,39 @@ impl SpecialTokens {
         }
     }
 
+    /// Longest token first over the whole text, leftmost first among equals; nothing is claimed twice.
     fn cuts(&self, text: &str, generation: Generation) -> Vec<Cut> {
-        let present = self.present(text, generation);
-        if present.is_empty() {
-            return Vec::new();
+        let mut found = self.found(text, generation);
+        if found.is_empty() {
+            return found;
         }
-        // Stretches of text that no longer special token has claimed.
-        let mut free = vec![(0, text.len())];
-        let mut cuts = Vec::new();
-        for index in present {
-            let token = &self.tokens[index];
-            let mut still_free = Vec::with_capacity(free.len() + 1);
-            for (start, end) in free {
-                let mut from = start;
-                while let Some(found) = memchr::memmem::find(&text.as_bytes()[from..end], token.text.as_bytes()) {
-                    let at = from + found;
-                    if at > from {
-                        still_free.push((from, at));
-                    }
-                    let mut resume = at + token.text.len();
-                    if token.strips_space_after {
-                        let rest = text.as_bytes()[resume..end].iter();
-                        resume += rest.take_while(|byte| byte.is_ascii_whitespace() || **byte == 0x0B).count();
-                    }
-                    cuts.push(Cut { start: at, token: index, resume });
-                    from = resume;
-                }
-                if from < end {
-                    still_free.push((from, end));
-                }
+        found.sort_unstable_by_key(|cut| (cut.token, cut.start));
+        let mut claimed = vec![false; text.len()];
+        found.retain_mut(|cut| {
+            if claimed[cut.start..cut.resume].contains(&true) {
+                return false;
             }
-            free = still_free;
-        }
-        cuts.sort_unstable_by_key(|cut| cut.start);
-        cuts
+            if self.tokens[cut.token].strips_space_after {
+                let rest = text.as_bytes()[cut.resume..].iter().zip(&claimed[cut.resume..]);
+                let space =
+                    |(byte, claimed): &(&u8, &bool)| !**claimed && (byte.is_ascii_whitespace() || **byte == 0x0B);
+                cut.resume += rest.take_while(space).count();
+            }
+            claimed[cut.start..cut.resume].fill(true);
+            true
+        });
+        found.sort_unstable_by_key(|cut| cut.start);
+        found
     }
 
-    /// Indices of the special tokens that occur in the text, longest first.
-    fn present(&self, text: &str, generation: Generation) -> Vec<usize> {
+    /// Every place where a special token stands, overlapping ones included.
+    fn found(&self, text: &str, generation: Generation) -> Vec<Cut> {
         let Some(automaton) = &self.automaton else { return Vec::new() };
-        let mut present = Vec::new();
-        for found in automaton.find_overlapping_iter(text) {
-            let index = found.pattern().as_usize();
-            let applies = generation == Generation::Later || !self.tokens[index].later_only;
-            if applies && !present.contains(&index) {
-                present.push(index);
-            }
-        }
-        present.sort_unstable();
-        present
+        automaton
+            .find_overlapping_iter(text)
+            .map(|found| Cut { start: found.start(), token: found.pattern().as_usize(), resume: found.end() })
+            .filter(|cut| generation == Generation::Later || !self.tokens[cut.token].later_only)
+            .collect()
     }
 }
 

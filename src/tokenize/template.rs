@@ -15,8 +15,8 @@
 
 use std::borrow::Cow;
 use std::hash::{BuildHasher, Hash, Hasher};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use foldhash::HashMap;
 
@@ -24,6 +24,7 @@ use super::{Generation, Tokenizer};
 
 /// Gaps of all shapes ever seen from one model. Past this, learning starts over.
 const MAX_GAPS: usize = 20_000;
+const MAX_BYTES: usize = 64 << 20;
 
 /// One text of the prompt, in its place.
 #[derive(Debug, Clone)]
@@ -34,6 +35,8 @@ pub struct Slot<'a> {
     pub system: bool,
     /// Whether this is a message of the user.
     pub user: bool,
+    /// Equal neighbours are joined by Ollama before the template sees them.
+    pub role: u64,
     /// A message that is rendered by itself, not from its text: tool calls, thinking, nothing at all.
     /// Its text is then part of the class.
     pub opaque: bool,
@@ -77,6 +80,44 @@ struct Literal {
 #[derive(Debug, Default)]
 pub struct Layout {
     gaps: HashMap<u64, Gap>,
+    bytes: usize,
+}
+
+/// The gaps of one shape, read off a rendering.
+#[derive(Debug)]
+pub struct Learnt {
+    gaps: Vec<(u64, Gap)>,
+    bytes: usize,
+}
+
+impl Learnt {
+    /// Reads the gaps of a shape off a rendering of its [`Shape::markers`]. `None` if the rendering does
+    /// not hold each marker once and in order: then this shape cannot be learnt.
+    pub fn read(shape: &Shape<'_>, rendered: &str, tokenizer: &Tokenizer, generation: Generation) -> Option<Self> {
+        let found = locate(shape, rendered)?;
+        let mut gaps = Vec::with_capacity(shape.keys.len());
+        let mut from = 0;
+        let mut systems = found.systems.iter().peekable();
+        for (gap, key) in shape.keys.iter().enumerate() {
+            let next = found.chain.get(gap);
+            let to = next.map_or(rendered.len(), |place| place.start);
+            let mut parts = Vec::new();
+            let literal_until = |position: usize, parts: &mut Vec<Part>, end: usize| {
+                if end > position {
+                    parts.push(Part::Literal(literal(&rendered[position..end], tokenizer, generation)));
+                }
+            };
+            while let Some((number, place)) = systems.next_if(|(_, place)| place.end <= to) {
+                literal_until(from, &mut parts, place.start);
+                parts.push(Part::System(*number));
+                from = place.end;
+            }
+            literal_until(from, &mut parts, to);
+            gaps.push((*key, Gap { parts, trims_next: next.is_some_and(|place| place.trimmed) }));
+            from = next.map_or(rendered.len(), |place| place.end);
+        }
+        Some(Self { gaps, bytes: rendered.len() + shape.keys.len() * 64 })
+    }
 }
 
 /// A prompt put together from what was learnt.
@@ -98,13 +139,14 @@ impl<'a> Shape<'a> {
             (0..slots.len()).filter(|&index| slots[index].system && !slots[index].opaque).collect();
         let chain: Vec<usize> =
             (0..slots.len()).filter(|&index| !slots[index].system && !slots[index].opaque).collect();
-        let last_user = slots.iter().rposition(|slot| slot.user);
+        let first_is_system = slots.first().is_some_and(|slot| slot.system);
+        let around = Around {
+            runs: Runs::new(&slots),
+            last_user: slots.iter().rposition(|slot| slot.user),
+            setting: digest((setting, systems.len(), first_is_system)),
+        };
         let keys = (0..=chain.len())
-            .map(|gap| {
-                let before = gap.checked_sub(1).map(|gap| chain[gap]);
-                let after = chain.get(gap).copied();
-                gap_key(&slots, before, after, last_user, systems.len(), setting)
-            })
+            .map(|gap| around.key(&slots, gap.checked_sub(1).map(|gap| chain[gap]), chain.get(gap).copied()))
             .collect();
         Self { slots, chain, systems, keys }
     }
@@ -114,46 +156,80 @@ impl<'a> Shape<'a> {
     pub fn markers(&self) -> Vec<Option<String>> {
         self.slots.iter().enumerate().map(|(index, slot)| (!slot.opaque).then(|| marker(index))).collect()
     }
+
+    /// One number for the whole shape.
+    pub fn digest(&self) -> u64 {
+        digest(&self.keys)
+    }
 }
 
 /// The space around a marker shows whether the template strips it.
-const MARKER_EDGE: [&str; 2] = ["\t ", " \t"];
+const MARKER_EDGE: [&str; 2] = ["\n\t ", " \t\n"];
 
-fn marker_core(index: usize) -> String {
-    format!("Zq{index:05}qZ")
-}
+/// Markers differ from process to process, so that nobody can write one into a message.
+static MARKER_SEED: LazyLock<String> =
+    LazyLock::new(|| format!("{:016x}", foldhash::fast::RandomState::default().hash_one("marker")));
 
 fn marker(index: usize) -> String {
-    format!("{}{}{}", MARKER_EDGE[0], marker_core(index), MARKER_EDGE[1])
+    format!("{}Zq{}x{index}qZ{}", MARKER_EDGE[0], *MARKER_SEED, MARKER_EDGE[1])
 }
 
-fn gap_key(
-    slots: &[Slot<'_>],
-    before: Option<usize>,
-    after: Option<usize>,
+/// Runs of neighbouring messages of one role. Ollama joins each run before most templates see it.
+struct Runs {
+    /// Number of the run that a slot belongs to.
+    of_slot: Vec<usize>,
+    /// Digest of all classes in a run.
+    digests: Vec<u64>,
+}
+
+impl Runs {
+    fn new(slots: &[Slot<'_>]) -> Self {
+        let mut of_slot = Vec::with_capacity(slots.len());
+        let mut digests: Vec<u64> = Vec::new();
+        for (index, slot) in slots.iter().enumerate() {
+            if index == 0 || slots[index - 1].role != slot.role {
+                digests.push(0);
+            }
+            if let Some(run) = digests.last_mut() {
+                *run = digest((*run, slot.class));
+            }
+            of_slot.push(digests.len() - 1);
+        }
+        Self { of_slot, digests }
+    }
+}
+
+/// What the keys of all gaps of a shape are made from.
+struct Around {
+    runs: Runs,
     last_user: Option<usize>,
-    systems: usize,
     setting: u64,
-) -> u64 {
-    let mut hasher = KEY_STATE.build_hasher();
-    (setting, systems).hash(&mut hasher);
-    let from = before.map_or(0, |index| index + 1);
-    let to = after.unwrap_or(slots.len());
-    // What lies in the gap: opaque messages and system messages, in order.
-    for slot in &slots[from..to] {
-        (slot.class, slot.opaque, slot.system).hash(&mut hasher);
+}
+
+impl Around {
+    fn key(&self, slots: &[Slot<'_>], before: Option<usize>, after: Option<usize>) -> u64 {
+        let mut hasher = KEY_STATE.build_hasher();
+        self.setting.hash(&mut hasher);
+        let from = before.map_or(0, |index| index + 1);
+        let to = after.unwrap_or(slots.len());
+        // What lies in the gap: opaque messages and system messages, in order.
+        for slot in &slots[from..to] {
+            (slot.class, slot.opaque, slot.system).hash(&mut hasher);
+        }
+        for side in [before, after] {
+            let Some(index) = side else {
+                u64::MAX.hash(&mut hasher);
+                continue;
+            };
+            let run = self.runs.of_slot[index];
+            (slots[index].class, self.runs.digests[run]).hash(&mut hasher);
+            (slots.len() - 1 - index).min(2).hash(&mut hasher);
+            (self.runs.digests.len() - 1 - run).min(2).hash(&mut hasher);
+            self.last_user.map(|user| run.cmp(&self.runs.of_slot[user])).hash(&mut hasher);
+        }
+        before.is_none_or(|index| index == 0).hash(&mut hasher);
+        hasher.finish()
     }
-    for side in [before, after] {
-        let Some(index) = side else {
-            u64::MAX.hash(&mut hasher);
-            continue;
-        };
-        slots[index].class.hash(&mut hasher);
-        (slots.len() - 1 - index).min(2).hash(&mut hasher);
-        last_user.map(|user| index.cmp(&user)).hash(&mut hasher);
-    }
-    before.is_none_or(|index| index == 0).hash(&mut hasher);
-    hasher.finish()
 }
 
 /// Keys only live as long as the process, so any fixed seed will do.
@@ -170,27 +246,26 @@ impl Layout {
         shape.keys.iter().all(|key| self.gaps.contains_key(key))
     }
 
-    /// Learns the gaps of a shape from a rendering of its [`Shape::markers`]. `false` if the rendering
-    /// does not hold each marker once and in order: then this template cannot be learnt.
-    pub fn learn(&mut self, shape: &Shape<'_>, rendered: &str, tokenizer: &Tokenizer, generation: Generation) -> bool {
-        let Some(found) = locate(shape, rendered) else { return false };
-        if self.gaps.len() + shape.keys.len() > MAX_GAPS {
-            self.gaps.clear();
+    /// Adds what was learnt from one rendering.
+    pub fn add(&mut self, learnt: Learnt) {
+        self.bytes += learnt.bytes;
+        if self.gaps.len() + learnt.gaps.len() > MAX_GAPS || self.bytes > MAX_BYTES {
+            self.forget();
+            self.bytes = learnt.bytes;
         }
-        let mut from = 0;
-        for (gap, key) in shape.keys.iter().enumerate() {
-            let next = found.chain.get(gap);
-            let to = next.map_or(rendered.len(), |place| place.start);
-            let parts = parts(rendered, from, to, &found.systems, tokenizer, generation);
-            let trims_next = next.is_some_and(|place| place.trimmed);
-            self.gaps.insert(*key, Gap { parts, trims_next });
-            from = next.map_or(rendered.len(), |place| place.end);
+        self.gaps.extend(learnt.gaps);
+    }
+
+    /// Forgets the gaps of one shape.
+    pub fn forget_shape(&mut self, shape: &Shape<'_>) {
+        for key in &shape.keys {
+            self.gaps.remove(key);
         }
-        true
     }
 
     pub fn forget(&mut self) {
         self.gaps.clear();
+        self.bytes = 0;
     }
 
     /// Puts a prompt together; `None` if a gap is not known.
@@ -225,57 +300,44 @@ struct Located {
     systems: Vec<(usize, Place)>,
 }
 
+/// Finds all markers in one pass.
 fn locate(shape: &Shape<'_>, rendered: &str) -> Option<Located> {
-    let place = |index: usize| {
-        let core = marker_core(index);
-        let start = rendered.find(&core)?;
-        let end = start + core.len();
-        if rendered[end..].contains(&core) {
+    let mut places: Vec<Option<Place>> = (0..shape.slots.len()).map(|_| None).collect();
+    let head = format!("Zq{}x", *MARKER_SEED);
+    for start in memchr::memmem::find_iter(rendered.as_bytes(), &head) {
+        let digits_at = start + head.len();
+        let digits = rendered[digits_at..].bytes().take_while(u8::is_ascii_digit).count();
+        let index: usize = rendered[digits_at..digits_at + digits].parse().ok()?;
+        let end = digits_at + digits + 2;
+        if rendered.get(end - 2..end) != Some("qZ") {
             return None;
         }
         let (before, after) =
             (rendered[..start].ends_with(MARKER_EDGE[0]), rendered[end..].starts_with(MARKER_EDGE[1]));
-        match (before, after) {
-            (true, true) => Some(Place { start: start - 2, end: end + 2, trimmed: false }),
-            (false, false) => Some(Place { start, end, trimmed: true }),
-            _ => None,
+        let place = match (before, after) {
+            (true, true) => {
+                Place { start: start - MARKER_EDGE[0].len(), end: end + MARKER_EDGE[1].len(), trimmed: false }
+            }
+            (false, false) => Place { start, end, trimmed: true },
+            _ => return None,
+        };
+        // A text that the template writes twice is beyond composing.
+        if places.get_mut(index)?.replace(place).is_some() {
+            return None;
         }
-    };
-    let chain: Vec<Place> = shape.chain.iter().map(|&index| place(index)).collect::<Option<_>>()?;
+    }
+    let chain: Vec<Place> = shape.chain.iter().map(|&index| places[index].take()).collect::<Option<_>>()?;
     if chain.windows(2).any(|pair| pair[0].end > pair[1].start) {
         return None;
     }
     let mut systems: Vec<(usize, Place)> =
-        shape.systems.iter().enumerate().filter_map(|(number, &index)| Some((number, place(index)?))).collect();
+        shape.systems.iter().enumerate().filter_map(|(number, &index)| Some((number, places[index].take()?))).collect();
     // A system text that the template strips is not worth a rule of its own.
     if systems.iter().any(|(_, place)| place.trimmed) {
         return None;
     }
     systems.sort_by_key(|(_, place)| place.start);
     Some(Located { chain, systems })
-}
-
-fn parts(
-    rendered: &str,
-    from: usize,
-    to: usize,
-    systems: &[(usize, Place)],
-    tokenizer: &Tokenizer,
-    generation: Generation,
-) -> Vec<Part> {
-    let mut parts = Vec::new();
-    let mut position = from;
-    for (number, place) in systems.iter().filter(|(_, place)| place.start >= from && place.end <= to) {
-        if place.start > position {
-            parts.push(Part::Literal(literal(&rendered[position..place.start], tokenizer, generation)));
-        }
-        parts.push(Part::System(*number));
-        position = place.end;
-    }
-    if to > position {
-        parts.push(Part::Literal(literal(&rendered[position..to], tokenizer, generation)));
-    }
-    parts
 }
 
 fn literal(text: &str, tokenizer: &Tokenizer, generation: Generation) -> Arc<Literal> {

@@ -129,3 +129,57 @@ async fn a_tool_call_never_leaves_its_result_in_a_rollover() {
         }
     }
 }
+
+#[tokio::test]
+async fn an_agent_with_one_user_message_goes_on_for_many_steps() {
+    let mut model = crate::stage::MODEL.clone();
+    model.tools = true;
+    let stage = Stage::with(SimConfig { default_window: 1024, models: vec![model], ..SimConfig::default() }, &[]).await;
+    let rules = json!({ "role": "system", "content": "Never touch the manifest." });
+    let task = json!({ "role": "user", "content": "Count the crates, one hold after the other." });
+    let tools = json!([{ "type": "function", "function": { "name": "look", "description": "looks", "parameters": { "type": "object", "properties": {} } } }]);
+    let mut messages = vec![rules.clone(), task.clone()];
+    let mut rollovers = 0;
+    for step in 0..30 {
+        messages.push(json!({ "role": "assistant", "content": "", "tool_calls": [{ "function": { "name": "look", "arguments": { "hold": step } } }] }));
+        messages.push(json!({ "role": "tool", "tool_name": "look", "content": words(&format!("hold{step}"), 40) }));
+        let body = json!({ "model": "sim", "stream": false, "messages": messages, "tools": tools, "options": { "num_predict": 4 } });
+        let got = stage.post("/api/chat", body.to_string()).await;
+        assert_eq!(got.status, 200, "step {step}: {}", got.text);
+        assert_eq!(got.json()["prompt_eval_count"], got.tokens().0, "step {step}");
+        let sent: Value = serde_json::from_str(stage.forwarded("/api/chat").last().expect("forwarded")).expect("json");
+        let sent = sent["messages"].as_array().expect("messages");
+        assert_eq!(sent[0], rules, "step {step}");
+        assert!(sent.contains(&task), "step {step}: the task is gone");
+        assert_eq!(sent[sent.len() - 2..], messages[messages.len() - 2..], "step {step}: the open exchange is whole");
+        let orphans = sent.windows(2).filter(|pair| pair[1]["role"] == "tool" && !pair[0]["tool_calls"].is_array()).count();
+        assert_eq!(orphans, 0, "step {step}: a result without its call");
+        rollovers += usize::from(got.header("x-loadline-action") == "rollover");
+        messages.push(got.json()["message"].clone());
+    }
+    assert!((1..=6).contains(&rollovers), "{rollovers} rollovers in 30 steps");
+}
+
+#[tokio::test]
+async fn a_larger_window_makes_an_earlier_rollover_unnecessary() {
+    let stage = Stage::new().await;
+    let mut messages = Vec::new();
+    for turn in 0..12 {
+        messages.push(json!({ "role": "user", "content": words(&format!("u{turn}"), 30) }));
+        messages.push(json!({ "role": "assistant", "content": words("a", 30) }));
+    }
+    messages.push(json!({ "role": "user", "content": "go" }));
+    let small = stage.chat(&json!(messages), 1024).await;
+    assert_eq!(small.header("x-loadline-action"), "rollover");
+    messages.push(small.json()["message"].clone());
+    messages.push(json!({ "role": "user", "content": "on" }));
+    let again = stage.chat(&json!(messages), 1024).await;
+    assert_eq!(
+        (again.header("x-loadline-action"), again.header("x-loadline-snapshot")),
+        ("none", small.header("x-loadline-snapshot"))
+    );
+    let large = stage.chat(&json!(messages), 8192).await;
+    assert_eq!((large.header("x-loadline-action"), large.header("x-loadline-snapshot")), ("none", ""));
+    let sent: Value = serde_json::from_str(stage.forwarded("/api/chat").last().expect("forwarded")).expect("json");
+    assert_eq!(sent["messages"], json!(messages), "everything fits, so everything is sent");
+}

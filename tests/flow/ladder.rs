@@ -230,3 +230,18 @@ async fn below_the_marks_a_request_leaves_as_it_came_but_for_truncate() {
     stage.post("/v1/chat/completions", openai).await;
     assert_eq!(stage.forwarded("/v1/chat/completions"), [openai]);
 }
+
+#[tokio::test]
+async fn an_empty_request_is_nothing_to_count_and_spoils_no_later_count() {
+    let stage = Stage::new().await;
+    for (path, body) in [
+        ("/loadline/count", r#"{"model":"sim","messages":[]}"#),
+        ("/v1/messages/count_tokens", r#"{"model":"sim","messages":[]}"#),
+        ("/loadline/check/api/chat", r#"{"model":"sim"}"#),
+    ] {
+        assert_eq!(stage.post(path, body).await.status, 400, "{path}");
+    }
+    let counted =
+        stage.post("/loadline/count", r#"{"model":"sim","messages":[{"role":"user","content":"hi"}]}"#).await.json();
+    assert_eq!(counted["basis"], "exact");
+}
