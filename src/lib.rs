@@ -7,7 +7,7 @@
 //! * [`dialect`] knows the six APIs: each one's JSON ⇄ [`context::Message`], and how to apply a plan to
 //!   its own original JSON. [`json`] and [`framing`] are the bytes below that.
 //! * [`ollama`] is the upstream: its client, and what it says about a model (window, vocabulary, template).
-//! * [`tokenize`] counts as the upstream will, [`context`] decides. Both are pure.
+//! * [`tokenize`] counts as the upstream will, [`context`] decides. Both are pure, but for reading a model file.
 //! * [`store`] keeps what must not be lost; [`config`] is what an operator may say; [`telemetry`] is
 //!   what an operator may see.
 //! * [`sim`] is an Ollama that needs no Ollama; [`commands`] is the command line.

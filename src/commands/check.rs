@@ -14,7 +14,10 @@ use crate::proxy::Gateway;
 use crate::proxy::check_request;
 use crate::sim::{self, SimConfig, SimModel};
 
-/// Check a request file without sending it.
+/// Check a request file without having it answered.
+///
+/// With an upstream, Ollama is asked to render the prompt, so the model is loaded, with the request's own
+/// num_ctx; no answer is generated.
 ///
 /// Prints what the gate would say: {valid, prompt, totalTokens, ollamaLimit, warnings, emergencyAction}.
 /// Exits with 1 if the request could not be made to fit.
@@ -35,12 +38,15 @@ pub(super) struct Check {
     #[arg(long, default_value = "/api/chat", value_name = "PATH")]
     path: String,
     /// With --gguf: the window, where the request does not say [default: 4096, at most what the model was trained for]
-    #[arg(long, value_name = "TOKENS", requires = "gguf")]
+    #[arg(long, value_name = "TOKENS")]
     window: Option<u32>,
 }
 
 impl Check {
     pub(super) async fn run(self) -> Result<Outcome> {
+        if self.window.is_some() && self.source.gguf.is_none() {
+            bail!("--window goes with --gguf: an upstream has windows of its own");
+        }
         let dialect = Dialect::of_path(&self.path).ok_or_else(|| {
             let known: Vec<_> = Dialect::ALL.iter().map(|dialect| dialect.path()).collect();
             anyhow!("`{}` is not a gated path (those are {})", self.path, known.join(", "))

@@ -25,12 +25,12 @@ pub(super) struct CountCommand {
     #[command(flatten)]
     source: Source,
     /// The model's name, when an upstream is asked
-    #[arg(long, value_name = "NAME", required_unless_present = "gguf", conflicts_with = "gguf")]
+    #[arg(long, value_name = "NAME", conflicts_with = "gguf")]
     model: Option<String>,
     /// Each line of standard input is a JSON string; one number a line comes out
     #[arg(long, conflicts_with = "text")]
     lines: bool,
-    /// Count as the llama.cpp of Ollama 0.17 does, where versions differ
+    /// Count as Ollama 0.17 does; later versions read a few more texts as control tokens
     #[arg(long)]
     earlier: bool,
     /// Print JSON
@@ -43,7 +43,7 @@ impl CountCommand {
         let tokenizer = match (&self.source.gguf, &self.model) {
             (Some(path), _) => Arc::new(tokenizer_of_file(path)?),
             (None, Some(model)) => tokenizer_of_upstream(self.source.upstream_url(), model).await?,
-            (None, None) => bail!("say which model: --gguf FILE, or --model NAME"),
+            (None, None) => bail!("say which model: --gguf MODEL.gguf, or --model NAME of a running Ollama"),
         };
         let generation = if self.earlier { Generation::Earlier } else { Generation::Later };
         if self.lines {
@@ -74,8 +74,8 @@ fn count_lines(tokenizer: &Tokenizer, generation: Generation, json: bool) -> Res
         if line.trim().is_empty() {
             continue;
         }
-        let text: String =
-            serde_json::from_str(&line).with_context(|| format!("line {} is not a JSON string", number + 1))?;
+        let text: String = serde_json::from_str(&line)
+            .with_context(|| format!("line {} is not a JSON string (a text in double quotes)", number + 1))?;
         let tokens = tokenizer.count_prompt(&text, generation).tokens;
         if json { writeln!(out, "{}", serde_json::json!({ "tokens": tokens }))? } else { writeln!(out, "{tokens}")? }
     }

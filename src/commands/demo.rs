@@ -50,7 +50,7 @@ pub(super) struct Demo {
     /// How many turns to walk
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=200))]
     turns: u32,
-    /// Where snapshots are kept [default: a new directory for temporary files]
+    /// Where snapshots are kept [default: a temporary directory that is removed at the end]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
 }
@@ -66,7 +66,7 @@ impl Demo {
             "A window of {WINDOW} tokens, 15 % of it kept for the answer. Left: through Loadline. Right: the same chat straight to Ollama.\n"
         );
         println!(
-            "turn   load                          arrived   sent  action       read in │ direct: read in   dropped"
+            "turn   load                           before   sent  action       read in │ direct: read in   dropped"
         );
         let mut walk = Walk::default();
         let client = reqwest::Client::new();
@@ -90,7 +90,12 @@ impl Demo {
             );
             stop_signal().await;
         }
+        let data_dir = stage.data_dir.clone();
         stage.end().await;
+        if self.data_dir.is_none() {
+            // What the demo wrote was the demo's; --data-dir keeps it.
+            let _best_effort = std::fs::remove_dir_all(data_dir);
+        }
         Ok(Outcome::Fine)
     }
 }

@@ -50,9 +50,14 @@ impl Serve {
             bail!("upstream.url: http://{addr} is Loadline itself; Ollama is usually at http://127.0.0.1:11434");
         }
         println!("listening on http://{addr}");
-        if gateway.upstream().call(http::Method::GET, "/api/version", None).await.is_err() {
-            tracing::warn!(upstream = gateway.upstream().name(), "nothing answers there yet: is Ollama running?");
-        }
+        tokio::spawn({
+            let upstream = gateway.upstream().clone();
+            async move {
+                if upstream.call(http::Method::GET, "/api/version", None).await.is_err() {
+                    tracing::warn!(upstream = upstream.name(), "nothing answers there yet: is Ollama running?");
+                }
+            }
+        });
         tracing::info!(upstream = gateway.upstream().name(), mode = ?gateway.config.mode, "ready");
         server.run(stop_signal()).await;
         Ok(Outcome::Fine)

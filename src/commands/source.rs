@@ -23,10 +23,10 @@ pub(super) const DEFAULT_UPSTREAM: &str = "http://127.0.0.1:11434";
 #[derive(Debug, Args)]
 pub(super) struct Source {
     /// A model file to count with, offline
-    #[arg(long, value_name = "MODEL.gguf", conflicts_with = "upstream")]
+    #[arg(long, value_name = "MODEL.gguf")]
     pub(super) gguf: Option<PathBuf>,
     /// A running Ollama to ask for the model [default: http://127.0.0.1:11434]
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", env = "LOADLINE_UPSTREAM_URL")]
     pub(super) upstream: Option<String>,
 }
 

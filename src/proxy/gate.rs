@@ -1,7 +1,8 @@
 //! The gate: what happens to a request on one of the six gated paths, as one straight line.
 //!
 //! What Ollama would refuse is passed on to it, byte by byte, so that the client gets Ollama's own
-//! error. What Ollama would accept is counted first, and leaves only if it fits.
+//! error. What Ollama would accept is counted first, and leaves only if it fits; in observe mode it leaves
+//! as it came. Requests that only load or unload a model say nothing, and pass.
 
 use std::sync::Arc;
 

@@ -152,7 +152,8 @@ async fn an_agent_with_one_user_message_goes_on_for_many_steps() {
         assert_eq!(sent[0], rules, "step {step}");
         assert!(sent.contains(&task), "step {step}: the task is gone");
         assert_eq!(sent[sent.len() - 2..], messages[messages.len() - 2..], "step {step}: the open exchange is whole");
-        let orphans = sent.windows(2).filter(|pair| pair[1]["role"] == "tool" && !pair[0]["tool_calls"].is_array()).count();
+        let orphans =
+            sent.windows(2).filter(|pair| pair[1]["role"] == "tool" && !pair[0]["tool_calls"].is_array()).count();
         assert_eq!(orphans, 0, "step {step}: a result without its call");
         rollovers += usize::from(got.header("x-loadline-action") == "rollover");
         messages.push(got.json()["message"].clone());
