@@ -158,3 +158,18 @@ fn help_teaches_every_command() {
         assert!(own.status.success() && stdout(&own).len() > 200, "{command}");
     }
 }
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let model = model_file(&dir);
+    let mut child = loadline()
+        .args(["count", "--gguf", &model, "hi"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    drop(child.stdout.take());
+    let ended = child.wait_with_output().expect("it ends");
+    assert_eq!((ended.status.code(), stderr(&ended).as_str()), (Some(0), ""));
+}

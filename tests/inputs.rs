@@ -260,3 +260,12 @@ async fn what_is_read_differently_upstream_is_never_let_through_uncounted() {
     let sent: Value = serde_json::from_str(stage.forwarded(CHAT).last().expect("forwarded")).expect("json");
     assert_eq!(sent["truncate"], false);
 }
+
+#[tokio::test]
+async fn a_context_that_would_bring_ollama_down_does_not_reach_it() {
+    let stage = Stage::new().await;
+    let got = stage.post(GENERATE, r#"{"model":"sim","prompt":"x","context":[5,-1]}"#).await;
+    assert_eq!(got.status, 400);
+    assert!(got.json()["error"].as_str().expect("a text").contains("negative"), "{}", got.text);
+    assert!(stage.sim.log().iter().all(|seen| seen.path != GENERATE));
+}

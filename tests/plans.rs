@@ -2,7 +2,7 @@
 
 use loadline::context::plan::{
     Edit, Fold, Kind, Note, Plan, USER_MESSAGES_KEPT, current_exchange, current_turn, users_that_fit,
-    users_that_must_stay,
+    users_that_must_stay, whole_from,
 };
 use proptest::prelude::*;
 
@@ -95,6 +95,18 @@ proptest! {
                 prop_assert!(kept.contains(&(index - 1)), "the call before {} is gone", index);
             }
         }
+    }
+
+    #[test]
+    fn no_cut_parts_a_result_from_its_call_whatever_comes_between(kinds in turns(), at in any::<prop::sample::Index>()) {
+        // The user speaks up between a call and its result.
+        let mut kinds = kinds;
+        if let Some(result) = kinds.iter().rposition(|kind| *kind == Kind::ToolResult) {
+            kinds.insert(result, Kind::User);
+        }
+        let cut = whole_from(&kinds, at.index(kinds.len()));
+        let first = kinds[cut..].iter().find(|kind| matches!(kind, Kind::Assistant | Kind::ToolResult));
+        prop_assert_ne!(first, Some(&Kind::ToolResult));
     }
 
     #[test]

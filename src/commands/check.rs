@@ -82,7 +82,7 @@ impl Check {
             }
             sim.stop().await;
         }
-        println!("{answer:#}");
+        say!("{answer:#}");
         Ok(if answer["valid"] == true { Outcome::Fine } else { Outcome::No })
     }
 }

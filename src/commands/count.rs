@@ -59,9 +59,9 @@ impl CountCommand {
         };
         let tokens = tokenizer.count_prompt(&text, generation).tokens;
         if self.json {
-            println!("{}", serde_json::json!({ "tokens": tokens }))
+            say!("{}", serde_json::json!({ "tokens": tokens }))
         } else {
-            println!("{tokens}")
+            say!("{tokens}")
         }
         Ok(Outcome::Fine)
     }

@@ -58,16 +58,11 @@ pub(super) struct Demo {
 impl Demo {
     pub(super) async fn run(self) -> Result<Outcome> {
         let stage = Stage::set(self.data_dir.clone()).await?;
-        println!(
-            "{}",
-            "Loadline: a chat in a small window, turn by turn".if_supports_color(Stdout, |text| text.bold())
-        );
-        println!(
+        say!("{}", "Loadline: a chat in a small window, turn by turn".if_supports_color(Stdout, |text| text.bold()));
+        say!(
             "A window of {WINDOW} tokens, 15 % of it kept for the answer. Left: through Loadline. Right: the same chat straight to Ollama.\n"
         );
-        println!(
-            "turn   load                           before   sent  action       read in │ direct: read in   dropped"
-        );
+        say!("turn   load                           before   sent  action       read in │ direct: read in   dropped");
         let mut walk = Walk::default();
         let client = reqwest::Client::new();
         for turn in 1..=self.turns {
@@ -83,8 +78,8 @@ impl Demo {
             return Ok(Outcome::No);
         }
         if !self.exit {
-            println!("\nStill running, until Ctrl-C. Try it yourself, the model is called `sim`:");
-            println!(
+            say!("\nStill running, until Ctrl-C. Try it yourself, the model is called `sim`:");
+            say!(
                 "  curl -i http://{}/api/chat -d '{{\"model\":\"sim\",\"stream\":false,\"messages\":[{{\"role\":\"user\",\"content\":\"Ahoy\"}}]}}'",
                 stage.proxy
             );
@@ -232,22 +227,19 @@ impl Walk {
 
     fn summary(&self, stage: &Stage) {
         let seconds = |ns: u64| Duration::from_nanos(ns).as_secs_f64();
-        println!();
-        println!(
+        say!("");
+        say!(
             "Through Loadline  {:>6.2} s spent reading prompts, {} rollover(s), nothing cut, every count as predicted.",
             seconds(self.read_ns),
             self.rollovers.len()
         );
-        println!(
+        say!(
             "Straight          {:>6.2} s spent reading prompts, {} prompt(s) cut without a word.",
             seconds(self.direct_read_ns),
             self.dropped_silently
         );
         for snapshot in &self.rollovers {
-            println!(
-                "Kept in full      {}",
-                stage.data_dir.join("snapshots").join(format!("{snapshot}.jsonl")).display()
-            );
+            say!("Kept in full      {}", stage.data_dir.join("snapshots").join(format!("{snapshot}.jsonl")).display());
         }
     }
 }
@@ -287,7 +279,7 @@ fn print_turn(turn: u32, through: &Answered, direct: &Answered, cut_now: bool) {
     };
     let read = |answer: &Answered| format!("{:>5.0} ms", answer.number("prompt_eval_duration") as f64 / 1e6);
     let cut = if cut_now { "the front, silently" } else { "-" };
-    println!(
+    say!(
         "{turn:>4}   {} {usage:>7}   {arrived:>6}  {sent:>5}  {action:<11} {} │ {:>15}   {}",
         gauge(percent).if_supports_color(Stdout, |text| text.style(style)),
         read(through),
@@ -295,7 +287,7 @@ fn print_turn(turn: u32, through: &Answered, direct: &Answered, cut_now: bool) {
         cut.if_supports_color(Stdout, |text| text.style(if cut_now { Style::new().red() } else { Style::new() })),
     );
     for warning in through.headers.get_all("x-loadline-warning") {
-        println!("       {}", warning.to_str().unwrap_or("").if_supports_color(Stdout, |text| text.dimmed()));
+        say!("       {}", warning.to_str().unwrap_or("").if_supports_color(Stdout, |text| text.dimmed()));
     }
     tracing::debug!(turn, took_ms = through.took.as_millis() as u64, "demo turn");
 }

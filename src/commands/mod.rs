@@ -4,6 +4,11 @@
 // Printing is what commands are for.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+/// Prints a line. A reader that has gone away ends the program in peace, as in `loadline count … | head`.
+macro_rules! say {
+    ($($arguments:tt)*) => { $crate::commands::print(format_args!($($arguments)*)) };
+}
+
 mod check;
 mod count;
 mod demo;
@@ -11,6 +16,7 @@ mod serve;
 mod sim;
 mod source;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -76,6 +82,17 @@ pub fn main() -> ExitCode {
             eprintln!("error: {error:#}");
             ExitCode::from(2)
         }
+    }
+}
+
+fn print(line: std::fmt::Arguments<'_>) {
+    let mut out = std::io::stdout().lock();
+    if let Err(error) = writeln!(out, "{line}").and_then(|()| out.flush()) {
+        if error.kind() == std::io::ErrorKind::BrokenPipe {
+            std::process::exit(0);
+        }
+        eprintln!("error: standard output: {error}");
+        std::process::exit(2);
     }
 }
 

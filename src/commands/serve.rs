@@ -49,7 +49,7 @@ impl Serve {
         if gateway.upstream().is_at(addr) {
             bail!("upstream.url: http://{addr} is Loadline itself; Ollama is usually at http://127.0.0.1:11434");
         }
-        println!("listening on http://{addr}");
+        say!("listening on http://{addr}");
         tokio::spawn({
             let upstream = gateway.upstream().clone();
             async move {

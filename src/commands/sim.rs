@@ -73,7 +73,7 @@ impl SimCommand {
             models: vec![model],
         };
         let sim = sim::start(config).await.with_context(|| format!("cannot listen on {}", self.listen))?;
-        println!("listening on {}", sim.url());
+        say!("listening on {}", sim.url());
         stop_signal().await;
         sim.stop().await;
         Ok(Outcome::Fine)

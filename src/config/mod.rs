@@ -121,8 +121,8 @@ impl Config {
         if !(0.0..=0.5).contains(&raw.context.reserve) {
             return Err(value("context.reserve", "must be between 0 and 0.5"));
         }
-        if raw.server.max_body_mb == 0 {
-            return Err(value("server.max_body_mb", "must be at least 1"));
+        if !(1..=4096).contains(&raw.server.max_body_mb) {
+            return Err(value("server.max_body_mb", "must be between 1 and 4096"));
         }
         let windows = raw.models.iter().map(|(name, model)| (full_name(name), model.window));
         Ok(Self {

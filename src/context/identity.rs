@@ -17,6 +17,13 @@ use super::message::{Message, Role};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Link([u8; 32]);
 
+impl Link {
+    /// The first half, in hexadecimal: enough to tell histories apart.
+    pub fn to_hex(&self) -> String {
+        self.0[..16].iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
 /// The secret that links are made with. It never leaves the process's own data directory.
 #[derive(Clone)]
 pub struct ChainKey([u8; 32]);

@@ -126,6 +126,20 @@ pub fn current_exchange(kinds: &[Kind]) -> usize {
     (before_results.len() - calls).max(turn)
 }
 
+/// The nearest place at or before `cut` from which no result is without its call.
+pub fn whole_from(kinds: &[Kind], mut cut: usize) -> usize {
+    let begins_with_a_result = |from: usize| {
+        let exchange = kinds[from..].iter().find(|kind| matches!(kind, Kind::Assistant | Kind::ToolResult));
+        exchange == Some(&Kind::ToolResult)
+    };
+    while begins_with_a_result(cut) {
+        let Some(call) = kinds[..cut].iter().rposition(|kind| *kind == Kind::Assistant) else { break };
+        let calls = kinds[..=call].iter().rev().take_while(|kind| **kind == Kind::Assistant).count();
+        cut = call + 1 - calls;
+    }
+    cut
+}
+
 /// How many of the user's messages before `covered` have to stay: the current one, if it is before.
 pub fn users_that_must_stay(kinds: &[Kind], covered: usize) -> usize {
     usize::from(covered > current_turn(kinds) && kinds[..covered].contains(&Kind::User))

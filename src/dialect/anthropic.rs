@@ -13,6 +13,14 @@ use crate::context::{Message, Role};
 use crate::json::lenient::Names;
 use crate::json::{self, Fields, JsonError};
 
+/// Stands in for the tool that Ollama puts in place of Anthropic's own search; somewhat longer, to be safe.
+const WEB_SEARCH: &str = r#"{"type":"function","function":{"name":"web_search","description":"Looks a query up on the web and returns titles, addresses and short extracts of current pages about it.","parameters":{"type":"object","required":["query"],"properties":{"query":{"type":"string","description":"What to look for, in the words of a search box"}}}}}"#;
+
+/// Whether Anthropic's own search tool is among the tools.
+fn has_search(tools: Option<&RawValue>) -> bool {
+    tools.is_some_and(|tools| tools.get().contains("web_search"))
+}
+
 const MESSAGE: &[&str] = &["role", "content"];
 
 pub(super) const NAMES: Names = Names {
@@ -63,6 +71,7 @@ pub(super) fn parse(body: &str) -> Result<Request<'_>, JsonError> {
         answer_tokens: answer_room(fields.number("max_tokens")?),
         render_with,
         thinks_if_able: true,
+        approximate: has_search(fields.get("tools")),
     })
 }
 
@@ -155,7 +164,11 @@ fn add_block<'a>(
 fn native_tools(tools: &RawValue) -> Result<String, JsonError> {
     let mut native = Vec::new();
     for tool in json::array(tools)? {
-        let tool = Fields::read(tool.get(), &[])?;
+        let tool = Fields::read(tool.get(), &["type", "name", "description", "input_schema"])?;
+        if tool.text("type")?.is_some_and(|kind| kind.starts_with("web_search")) {
+            native.push(WEB_SEARCH.to_owned());
+            continue;
+        }
         let name = json::quote(&tool.text("name")?.unwrap_or_default());
         let description = json::quote(&tool.text("description")?.unwrap_or_default());
         let parameters = tool.get("input_schema").map_or("{}", RawValue::get);

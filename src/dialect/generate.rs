@@ -36,6 +36,9 @@ pub(super) fn parse(body: &str) -> Result<Request<'_>, JsonError> {
         .get("context")
         .map(|raw| serde_json::from_str::<Vec<Option<i64>>>(raw.get()).map_err(|_| JsonError::WrongType))
         .transpose()?;
+    if context.iter().flatten().flatten().any(|id| *id < 0) {
+        return Err(JsonError::Harmful("context holds a negative token id, which would bring Ollama down"));
+    }
     let render_with = ["options", "keep_alive", "think", "template", "context"]
         .into_iter()
         .filter_map(|name| Some((name, fields.get(name)?.get().into())))
@@ -58,6 +61,7 @@ pub(super) fn parse(body: &str) -> Result<Request<'_>, JsonError> {
         answer_tokens: answer_room(num_predict),
         render_with,
         thinks_if_able: false,
+        approximate: false,
     })
 }
 

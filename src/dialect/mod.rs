@@ -54,6 +54,8 @@ pub struct Request<'a> {
     pub render_with: Vec<(&'static str, Cow<'a, str>)>,
     /// On this route a model that cannot think is not asked to, where others refuse.
     pub thinks_if_able: bool,
+    /// Ollama adds something of its own that cannot be rendered from here.
+    pub approximate: bool,
 }
 
 /// What will be rendered.
@@ -173,7 +175,7 @@ impl Dialect {
     pub fn plain(self, body: &[u8]) -> Option<Cow<'_, str>> {
         if let Ok(text) = std::str::from_utf8(body) {
             match self.parse(text) {
-                Ok(_) | Err(JsonError::WrongType) => return Some(Cow::Borrowed(text)),
+                Ok(_) | Err(JsonError::WrongType | JsonError::Harmful(_)) => return Some(Cow::Borrowed(text)),
                 Err(JsonError::NotPlain) => {}
             }
         }

@@ -64,6 +64,7 @@ pub(super) fn parse(body: &str) -> Result<Request<'_>, JsonError> {
         answer_tokens: answer_room(fields.number("max_tokens")?),
         render_with,
         thinks_if_able: false,
+        approximate: false,
     })
 }
 

@@ -86,6 +86,8 @@ impl Reader<'_> {
                     _ => self.copy(&mut value)?,
                 }
                 match places.get(&name) {
+                    // Go merges two objects for one field into one map. Nobody writes that in good faith.
+                    Some(&place) if value.starts_with('{') && fields[place].1.starts_with('{') => return None,
                     // Go leaves a field alone when a later `null` comes for it.
                     Some(&place) if value != "null" => fields[place].1 = value,
                     Some(_) => {}

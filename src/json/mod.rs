@@ -26,6 +26,9 @@ pub enum JsonError {
     /// Plain JSON, but not of the type that the API wants here. Ollama refuses it, so it may go there.
     #[error("a field has a type that the API does not take")]
     WrongType,
+    /// Ollama would take it, and come to harm.
+    #[error("{0}")]
+    Harmful(&'static str),
 }
 
 /// The fields of one JSON object, in order, as slices of the original text.

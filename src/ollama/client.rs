@@ -59,9 +59,12 @@ pub struct Upstream {
 
 impl Upstream {
     pub fn new(url: &str, connect_timeout: Duration, first_byte_timeout: Duration) -> Result<Self, AddressError> {
-        let uri: Uri = url.trim_end_matches('/').parse().map_err(|_| AddressError::NotAUrl(url.to_owned()))?;
+        // `127.0.0.1:11434`, as OLLAMA_HOST has it, is good enough.
+        let with_scheme = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
+        let uri: Uri = with_scheme.parse().map_err(|_| AddressError::NotAUrl(url.to_owned()))?;
         let parts = uri.into_parts();
-        let authority = parts.authority.ok_or_else(|| AddressError::NotAUrl(url.to_owned()))?;
+        let authority = parts.authority.filter(|authority| !authority.host().is_empty());
+        let authority = authority.ok_or_else(|| AddressError::NotAUrl(url.to_owned()))?;
         if parts.scheme.as_ref().is_some_and(|scheme| *scheme != Scheme::HTTP) {
             return Err(AddressError::NotHttp(url.to_owned()));
         }

@@ -25,6 +25,16 @@ pub(super) const DEFAULT_OVERHEAD_PER_MESSAGE: u32 = 8;
 /// What a template adds once: a default system prompt, the opening of the answer.
 const OVERHEAD_ONCE: u32 = 16;
 
+/// More text than this is not worked on where other requests wait.
+const LARGE_BYTES: usize = 256 << 10;
+
+/// Does work that takes longer than a request should hold up others.
+pub fn off_the_worker<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
+    let several_workers = tokio::runtime::Handle::try_current()
+        .is_ok_and(|runtime| runtime.runtime_flavor() == tokio::runtime::RuntimeFlavor::MultiThread);
+    if bytes > LARGE_BYTES && several_workers { tokio::task::block_in_place(work) } else { work() }
+}
+
 /// A count, and how it came about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Count {
@@ -52,7 +62,9 @@ pub async fn count(upstream: &Upstream, model: &Model, request: &Request<'_>) ->
     let mut count = match &model.tokenizer {
         Err(_) => estimated(upstream, model, request).await,
         Ok(tokenizer) => match &request.prompt {
-            Prompt::Generate(generate) if generate.raw => text_count(model, tokenizer, &generate.prompt),
+            Prompt::Generate(generate) if generate.raw => {
+                text_count(model, tokenizer, &generate.prompt, generate.images)
+            }
             Prompt::Chat(_) | Prompt::Generate(_) => prompt_count(upstream, model, tokenizer, request).await,
         },
     };
@@ -63,6 +75,9 @@ pub async fn count(upstream: &Upstream, model: &Model, request: &Request<'_>) ->
         count.by_generation = None;
         // What an image really costs says nothing about the text around it.
         count.messages = 0;
+    }
+    if request.approximate {
+        count.basis = count.basis.max(Basis::Calibrated);
     }
     if count.basis == Basis::Exact && model.exactness_lost.load(Ordering::Relaxed) {
         let permille = model.shortfall_permille.load(Ordering::Relaxed);
@@ -157,7 +172,7 @@ async fn prompt_count(upstream: &Upstream, model: &Model, tokenizer: &Tokenizer,
             if composable {
                 verify(model, &shape, &text);
             }
-            text_count(model, tokenizer, &text)
+            text_count(model, tokenizer, &text, request.prompt.images())
         }
         Rendering::NotSupported => {
             tracing::warn!(model = model.name, "this upstream shows no renderings: counts will be calibrated");
@@ -194,18 +209,19 @@ fn verify(model: &Model, shape: &Shape<'_>, rendered: &str) {
 fn composed_count(model: &Model, tokenizer: &Tokenizer, shape: &Shape<'_>) -> Option<Count> {
     let composed = model.layout.read().unwrap_or_else(PoisonError::into_inner).compose(shape)?;
     let generation = model.traits.generation();
-    let Counted { tokens, ambiguous } = composed.count(tokenizer, generation.unwrap_or_default(), &model.segments);
+    let Counted { tokens, ambiguous } =
+        off_the_worker(composed.bytes(), || composed.count(tokenizer, generation.unwrap_or_default(), &model.segments));
     if ambiguous && generation.is_none() {
-        return Some(text_count(model, tokenizer, &composed.text()));
+        return Some(text_count(model, tokenizer, &composed.text(), 0));
     }
     Some(Count::new(tokens, Basis::Exact))
 }
 
 /// Counts a whole rendered prompt.
-fn text_count(model: &Model, tokenizer: &Tokenizer, text: &str) -> Count {
+fn text_count(model: &Model, tokenizer: &Tokenizer, text: &str, images: u32) -> Count {
     let generation = model.traits.generation();
-    let text = without_image_tags(text);
-    let counted = tokenizer.count_prompt(&text, generation.unwrap_or_default());
+    let text = without_image_tags(text, images);
+    let counted = off_the_worker(text.len(), || tokenizer.count_prompt(&text, generation.unwrap_or_default()));
     let (None, Some(earlier)) = (generation, counted.other_generation) else {
         return Count::new(counted.tokens, Basis::Exact);
     };
@@ -215,9 +231,10 @@ fn text_count(model: &Model, tokenizer: &Tokenizer, text: &str) -> Count {
     Count { by_generation, ..Count::new(earlier.max(later), Basis::Calibrated) }
 }
 
-/// The tags that stand for images are taken out before the text is read.
-fn without_image_tags(text: &str) -> Cow<'_, str> {
-    if !text.contains("[img-") {
+/// The tags that stand for the images of a request are taken out before the text is read. The same tag
+/// without an image is text like any other.
+fn without_image_tags(text: &str, images: u32) -> Cow<'_, str> {
+    if images == 0 || !text.contains("[img-") {
         return Cow::Borrowed(text);
     }
     let mut out = String::with_capacity(text.len());
@@ -225,8 +242,9 @@ fn without_image_tags(text: &str) -> Cow<'_, str> {
     while let Some(at) = rest.find("[img-") {
         let after = &rest[at + 5..];
         let digits = after.bytes().take_while(u8::is_ascii_digit).count();
+        let stands_for_an_image = after[..digits].parse::<u32>().is_ok_and(|number| number < images);
         out.push_str(&rest[..at]);
-        if digits > 0 && after[digits..].starts_with(']') {
+        if stands_for_an_image && after[digits..].starts_with(']') {
             rest = &after[digits + 1..];
         } else {
             out.push_str("[img-");
@@ -253,10 +271,16 @@ async fn estimated(upstream: &Upstream, model: &Model, request: &Request<'_>) ->
     if !model.shows_no_renderings.load(Ordering::Relaxed)
         && let Rendering::Text(text) = render(upstream, request, None).await
     {
-        return Count::new(fallback::estimate(&without_image_tags(&text)), Basis::Estimated);
+        return Count::new(
+            off_the_worker(text.len(), || fallback::estimate(&without_image_tags(&text, request.prompt.images()))),
+            Basis::Estimated,
+        );
     }
     let Texts { texts, messages, tokens_before } = texts(request);
-    let tokens = texts.iter().fold(tokens_before, |sum, text| sum.saturating_add(fallback::estimate(text)));
+    let bytes = texts.iter().map(|text| text.len()).sum();
+    let tokens = off_the_worker(bytes, || {
+        texts.iter().fold(tokens_before, |sum, text| sum.saturating_add(fallback::estimate(text)))
+    });
     let overhead = DEFAULT_OVERHEAD_PER_MESSAGE.saturating_mul(messages).saturating_add(OVERHEAD_ONCE);
     Count::new(tokens.saturating_add(overhead), Basis::Estimated)
 }

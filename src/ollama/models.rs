@@ -324,8 +324,11 @@ impl Model {
 /// Ollama's names: without a tag it is `latest`, and case does not matter.
 pub fn full_name(name: &str) -> String {
     let lower = name.to_lowercase();
-    let last = lower.rsplit('/').next().unwrap_or(&lower);
-    if last.contains(':') { lower } else { format!("{lower}:latest") }
+    let lower = lower.strip_prefix("https://").or(lower.strip_prefix("http://")).unwrap_or(&lower);
+    let lower = lower.strip_prefix("registry.ollama.ai/").unwrap_or(lower);
+    let lower = lower.strip_prefix("library/").unwrap_or(lower);
+    let last = lower.rsplit('/').next().unwrap_or(lower);
+    if last.contains(':') { lower.to_owned() } else { format!("{lower}:latest") }
 }
 
 fn loaded_window(body: &str, full: &str) -> Option<Window> {
@@ -347,6 +350,7 @@ mod tests {
         assert_eq!(full_name("Sim"), "sim:latest");
         assert_eq!(full_name("host:5000/library/a"), "host:5000/library/a:latest");
         assert_eq!(full_name("a:7b"), "a:7b");
+        assert_eq!(full_name("registry.ollama.ai/library/a"), "a:latest");
     }
 
     #[test]

@@ -25,6 +25,14 @@ pub struct Turn {
     links: Vec<Link>,
 }
 
+impl Turn {
+    /// The name of a snapshot of the whole history up to this turn.
+    pub fn snapshot_id(&self) -> String {
+        let last = self.links.last().map(Link::to_hex).unwrap_or_default();
+        format!("snapshot-{last:0<32}")
+    }
+}
+
 /// All conversations of all users.
 #[derive(Debug)]
 pub struct Conversations {

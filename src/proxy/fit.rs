@@ -12,10 +12,12 @@ use super::gate::LOCAL_USER;
 use super::headers::Report;
 use super::respond::Refusal;
 use crate::config::Mode;
-use crate::context::plan::{Kind, current_exchange, current_turn, rollover_note, users_that_fit, users_that_must_stay};
+use crate::context::plan::{
+    Kind, current_exchange, current_turn, rollover_note, users_that_fit, users_that_must_stay, whole_from,
+};
 use crate::context::{Action, Budget, Decision, Fold, Message, Plan, Role, Tokens, Usage, Window};
 use crate::dialect::{Dialect, Prompt, Request};
-use crate::ollama::count::{Count, count, load, rough_size};
+use crate::ollama::count::{Count, count, load, off_the_worker, rough_size};
 use crate::ollama::models::{Model, WindowSource};
 use crate::telemetry::Counters;
 
@@ -126,15 +128,16 @@ pub async fn fit(gateway: &Gateway, model: &Model, arrived: &Arrived<'_>, effect
         Decision::Under(_) | Decision::Told(_) | Decision::Checkpoint(_) | Decision::Compression(_) => None,
         Decision::Rollover(_) => roll_over(gateway, model, arrived, usage, effects).await?,
     };
-    if rolled.is_none() && !usage.fits() {
-        report.action = Action::Refused;
+    if rolled.is_none() && matches!(decision, Decision::Rollover(_)) {
+        // Exactly at the limit a prompt still fits, even if nothing can be left out of it.
+        report.action = if usage.fits() { Action::None } else { Action::Refused };
     }
     if observe {
         report.warnings.extend(what_ollama_will_drop(model, arrived, now.count.tokens, window));
         return Ok(fitted(now, report));
     }
     if report.action == Action::Refused {
-        let message = refusal(model, arrived, usage, window);
+        let message = off_the_worker(arrived.body.len(), || refusal(model, arrived, usage, window));
         return Ok(Fit::TooLarge(Box::new(TooLarge { report, message })));
     }
     let Some((rolled, snapshot)) = rolled else { return Ok(fitted(now, report)) };
@@ -191,7 +194,10 @@ async fn apply_fold(
 ) -> Option<Counted> {
     let kinds = &arrived.request.kinds;
     let wire = messages.get(covered)?.source;
-    if wire > current_exchange(kinds) || fold.users_kept < users_that_must_stay(kinds, wire) {
+    if wire > whole_from(kinds, current_exchange(kinds))
+        || whole_from(kinds, wire) != wire
+        || fold.users_kept < users_that_must_stay(kinds, wire)
+    {
         return None;
     }
     let plan = Plan::folded(kinds, wire, fold);
@@ -212,15 +218,12 @@ async fn roll_over(
 ) -> Result<Option<(Counted, String)>, Refusal> {
     let kinds = &arrived.request.kinds;
     let Prompt::Chat(messages) = &arrived.request.prompt else { return Ok(None) };
-    let snapshot = match effects {
-        Effects::Real => format!("snapshot-{}", uuid::Uuid::now_v7().simple()),
-        // Of the same length, so that a dry run counts what the real one would.
-        Effects::DryRun => format!("snapshot-{}", uuid::Uuid::nil().simple()),
-    };
+    // The same history has the same snapshot: a client that tries again does not fill the disk.
+    let snapshot = arrived.turn.map_or_else(|| format!("snapshot-{:032x}", 0), Turn::snapshot_id);
     let note = rollover_note(&snapshot, messages.len(), 0, usage.total);
-    let sizes = sizes(model, messages, kinds.len());
+    let sizes = off_the_worker(arrived.body.len(), || sizes(model, messages, kinds.len()));
     let fixed = rough_size(model, &note.text) + usage.total.saturating_sub(sizes.iter().sum());
-    let mut cuts = vec![current_turn(kinds), current_exchange(kinds)];
+    let mut cuts = vec![whole_from(kinds, current_turn(kinds)), whole_from(kinds, current_exchange(kinds))];
     cuts.dedup();
     for cut in cuts {
         // With nothing but system messages before the cut there is nothing to leave out.
@@ -302,7 +305,8 @@ fn refusal(model: &Model, arrived: &Arrived<'_>, usage: Usage, window: Window) -
                 ("the suffix", generate.suffix.as_ref()),
             ];
             let sized = parts.into_iter().filter_map(|(name, text)| Some((rough_size(model, text?), name.to_owned())));
-            sized.max_by_key(|(size, _)| *size)
+            let context = (generate.context.unwrap_or(0) as Tokens, "the context of the earlier answer".to_owned());
+            sized.chain([context]).max_by_key(|(size, _)| *size)
         }
     };
     let largest = largest

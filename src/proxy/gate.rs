@@ -23,8 +23,9 @@ use super::respond::{Refusal, ResponseBody};
 use crate::context::{Basis, Tokens};
 use crate::dialect::{Answer, Dialect, Prompt, Request};
 use crate::framing::Framing;
+use crate::json::JsonError;
 use crate::ollama::client::full;
-use crate::ollama::count::{Count, learn_from_report};
+use crate::ollama::count::{Count, learn_from_report, off_the_worker};
 use crate::ollama::models::{Model, ModelError};
 use crate::ollama::overflow::{self, Overflow};
 
@@ -42,9 +43,14 @@ pub async fn gate(
 ) -> Result<Response<ResponseBody>, Refusal> {
     let body = read(gateway, &head.headers, body).await?;
     // Bodies that Ollama cannot read, or whose fields have types it does not take, are its to refuse.
-    let Some(plain) = dialect.plain(&body) else { return refused_upstream(gateway, dialect, head, body).await };
-    let Ok(request) = dialect.parse(&plain) else {
-        return refused_upstream(gateway, dialect, head, body.clone()).await;
+    let plain = off_the_worker(body.len(), || dialect.plain(&body));
+    let Some(plain) = plain else { return refused_upstream(gateway, dialect, head, body).await };
+    let request = match dialect.parse(&plain) {
+        Ok(request) => request,
+        Err(JsonError::Harmful(reason)) => return Err(Refusal::new(StatusCode::BAD_REQUEST, reason)),
+        Err(JsonError::NotPlain | JsonError::WrongType) => {
+            return refused_upstream(gateway, dialect, head, body.clone()).await;
+        }
     };
     // Nothing to say means: load the model, or unload it.
     if request.prompt.is_empty() {
@@ -88,7 +94,7 @@ async fn read(gateway: &Gateway, headers: &HeaderMap, body: Incoming) -> Result<
             format!("the request body is larger than {} MB (server.max_body_mb)", max >> 20),
         )
     };
-    let encoded = headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity");
+    let encoded = headers.get(CONTENT_ENCODING).is_some_and(|encoding| !encoding.is_empty() && encoding != "identity");
     if encoded {
         return Err(Refusal::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,

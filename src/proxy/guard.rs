@@ -3,7 +3,7 @@
 //! A browser will send a request to 127.0.0.1 for any page that asks it to, and a page can point its
 //! own host name at 127.0.0.1. So both `Host` and `Origin` must be names we know.
 
-use http::header::{HOST, ORIGIN};
+use http::header::{EXPECT, HOST, ORIGIN};
 use http::request::Parts;
 use http::{Method, StatusCode};
 
@@ -19,6 +19,9 @@ pub fn check(head: &Parts, allowed_hosts: &[String]) -> Result<(), Refusal> {
     }
     if head.headers.get_all(HOST).iter().count() > 1 {
         return Err(Refusal::new(StatusCode::BAD_REQUEST, "more than one Host header"));
+    }
+    if head.headers.get(EXPECT).is_some_and(|expected| !expected.as_bytes().eq_ignore_ascii_case(b"100-continue")) {
+        return Err(Refusal::new(StatusCode::EXPECTATION_FAILED, "only `Expect: 100-continue` can be met"));
     }
     let host = head.headers.get(HOST).map(|host| host.to_str().unwrap_or(""));
     let host = host.or_else(|| head.uri.authority().map(http::uri::Authority::as_str));
@@ -55,16 +58,18 @@ fn is_known_origin(origin: &str, allowed_hosts: &[String]) -> bool {
 
 fn is_known_host(host: &str, allowed_hosts: &[String]) -> bool {
     let host = host.to_lowercase();
-    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>();
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(&host);
+    let address = bare.parse::<std::net::IpAddr>();
     host == "localhost" || address.is_ok_and(|address| address.is_loopback()) || allowed_hosts.contains(&host)
 }
 
 /// The host without its port.
 fn host_of(authority: &str) -> &str {
-    if let Some(end) = authority.find(']') {
-        return &authority[..=end];
+    // The port is what follows the last colon, if it is a number; a colon inside brackets is the address's.
+    match authority.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
+        _ => authority,
     }
-    authority.split(':').next().unwrap_or("")
 }
 
 fn printable(text: &str) -> String {
@@ -95,7 +100,14 @@ mod tests {
 
     #[test]
     fn foreign_hosts_and_origins_are_refused() {
-        for host in ["evil.example", "127.0.0.1.evil.example", "", "localhost.evil.example"] {
+        for host in [
+            "evil.example",
+            "127.0.0.1.evil.example",
+            "",
+            "localhost.evil.example",
+            "[::1].evil.example",
+            "localhost:80@evil.example",
+        ] {
             assert_eq!(status(&[("host", host)]), Some(403), "{host}");
         }
         for origin in ["http://evil.example", "null", "https://localhost.evil.example"] {

@@ -75,7 +75,10 @@ impl Gateway {
 
     /// Answers one request. Never fails: whatever goes wrong becomes an answer.
     pub async fn handle(self: &Arc<Self>, request: Request<Incoming>) -> Response<ResponseBody> {
-        let shape = ErrorShape::of_path(request.uri().path());
+        let shape = match path::normalise(request.uri().path()) {
+            Ok(path) => ErrorShape::of_path(&path),
+            Err(_) => ErrorShape::of_path(request.uri().path()),
+        };
         let routed = AssertUnwindSafe(self.route(request)).catch_unwind().await;
         match routed {
             Ok(Ok(response)) => response,

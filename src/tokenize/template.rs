@@ -357,6 +357,15 @@ impl Composed<'_> {
             .collect()
     }
 
+    /// How long the prompt is.
+    pub fn bytes(&self) -> usize {
+        let lengths = self.pieces.iter().map(|piece| match piece {
+            Piece::Literal(literal) => literal.text.len(),
+            Piece::Text(text) => text.len(),
+        });
+        lengths.sum()
+    }
+
     /// Counts the prompt. Segments between special tokens are counted one by one, and remembered.
     pub fn count(&self, tokenizer: &Tokenizer, generation: Generation, cache: &SegmentCache) -> Counted {
         let mut counted = Counted { tokens: tokenizer.ends(), ambiguous: false };

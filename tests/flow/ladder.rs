@@ -245,3 +245,48 @@ async fn an_empty_request_is_nothing_to_count_and_spoils_no_later_count() {
         stage.post("/loadline/count", r#"{"model":"sim","messages":[{"role":"user","content":"hi"}]}"#).await.json();
     assert_eq!(counted["basis"], "exact");
 }
+
+#[tokio::test]
+async fn an_image_tag_without_an_image_is_text_like_any_other() {
+    let stage = Stage::new().await;
+    let got = stage.chat(&json!([{ "role": "user", "content": "[img-0]".repeat(50) }]), 2048).await;
+    assert_sent_as_counted(&got);
+    let raw = json!({ "model": "sim", "prompt": "[img-0]".repeat(50), "raw": true, "stream": false, "options": { "num_predict": 2 } });
+    let got = stage.post("/api/generate", raw.to_string()).await;
+    assert_sent_as_counted(&got);
+}
+
+#[tokio::test]
+async fn one_clients_num_ctx_is_not_everybodys_window() {
+    let stage = Stage::with(SimConfig { default_window: 2048, ..SimConfig::default() }, &[]).await;
+    let hello = json!([{ "role": "user", "content": "hello" }]);
+    for _ in 0..2 {
+        assert_eq!(stage.chat(&hello, 8192).await.tokens().1, 6963);
+    }
+    let body = json!({ "model": "library/sim", "max_tokens": 4, "messages": hello }).to_string();
+    let got = stage.post("/v1/chat/completions", body.replace("library/", "")).await;
+    assert_eq!(got.tokens().1, 1740);
+}
+
+#[tokio::test]
+async fn trying_again_writes_no_second_snapshot() {
+    let stage = Stage::new().await;
+    let messages = filled_to(&stage, 120.0, 1024).await;
+    let first = stage.chat(&messages, 1024).await.header("x-loadline-snapshot").to_owned();
+    for _ in 0..3 {
+        assert_eq!(stage.chat(&messages, 1024).await.header("x-loadline-snapshot"), first);
+    }
+    assert_eq!(stage.snapshots().len(), 1);
+}
+
+#[tokio::test]
+async fn errors_have_the_shape_of_the_path_however_it_is_written() {
+    let stage = Stage::with(SimConfig { default_window: 512, ..SimConfig::default() }, &[]).await;
+    let body =
+        json!({ "model": "sim", "max_tokens": 8, "messages": [{ "role": "user", "content": words("giant", 900) }] })
+            .to_string();
+    for path in ["/v1/messages", "/v1%2fmessages", "//v1/messages"] {
+        let got = stage.post(path, body.clone()).await;
+        assert_eq!((got.status, got.json()["type"].clone()), (400, json!("error")), "{path}");
+    }
+}

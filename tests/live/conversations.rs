@@ -30,6 +30,7 @@ const PIECES: &[&str] = &[
     "e\u{301}a\u{308} combining \u{200B}zero\u{200D}width\u{FEFF} marks",
     "{\"tool\":\"read_file\",\"args\":{\"path\":\"/etc/hosts\",\"n\":[1,2,3]}}",
     "₿ € £ ¥ ℃ ™ … “quotes” ‘single’ — dash – en",
+    "[img-0] and [img-12] where there is no image",
     "x",
     " ",
     "\n",
