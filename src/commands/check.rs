@@ -66,7 +66,8 @@ impl Check {
                 let mut sim_model =
                     SimModel::new(&named, model.vocabulary).with_context(|| path.display().to_string())?;
                 sim_model.trained_window = trained;
-                sim_model.tools = true;
+                // A template that knows tools lays out system messages differently, too.
+                sim_model.tools = offers_tools(&body);
                 let default_window = self.window.unwrap_or(4096).min(trained);
                 let sim =
                     sim::start(SimConfig { default_window, models: vec![sim_model], ..SimConfig::default() }).await?;
@@ -94,6 +95,11 @@ fn model_name(body: &[u8]) -> Result<String> {
         Some(name) if !name.is_empty() => Ok(name.to_owned()),
         _ => bail!("the request names no model"),
     }
+}
+
+fn offers_tools(body: &[u8]) -> bool {
+    let request: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
+    request["tools"].as_array().is_some_and(|tools| !tools.is_empty())
 }
 
 /// A directory that is gone afterwards: a dry run leaves nothing behind.
