@@ -173,13 +173,24 @@ impl Dialect {
 
     /// The body as plain JSON: itself, or what Go would have read it as. `None` if Go cannot read it.
     pub fn plain(self, body: &[u8]) -> Option<Cow<'_, str>> {
-        if let Ok(text) = std::str::from_utf8(body) {
-            match self.parse(text) {
-                Ok(_) | Err(JsonError::WrongType | JsonError::Harmful(_)) => return Some(Cow::Borrowed(text)),
-                Err(JsonError::NotPlain) => {}
-            }
+        match self.read_plain(body) {
+            Some((text, _)) => Some(Cow::Borrowed(text)),
+            None => self.rewrite(body).map(Cow::Owned),
         }
-        lenient::rewrite(body, self.names()).map(Cow::Owned)
+    }
+
+    /// Reads a body that is plain JSON already, as nearly all are; `None` if it is not.
+    pub fn read_plain(self, body: &[u8]) -> Option<(&str, Result<Request<'_>, JsonError>)> {
+        let text = std::str::from_utf8(body).ok()?;
+        match self.parse(text) {
+            Err(JsonError::NotPlain) => None,
+            read => Some((text, read)),
+        }
+    }
+
+    /// What Go would read a body as, written as plain JSON; `None` if Go cannot read it.
+    pub fn rewrite(self, body: &[u8]) -> Option<String> {
+        lenient::rewrite(body, self.names())
     }
 
     /// Reads a plain body.

@@ -43,9 +43,16 @@ pub async fn gate(
 ) -> Result<Response<ResponseBody>, Refusal> {
     let body = read(gateway, &head.headers, body).await?;
     // Bodies that Ollama cannot read, or whose fields have types it does not take, are its to refuse.
-    let plain = off_the_worker(body.len(), || dialect.plain(&body));
-    let Some(plain) = plain else { return refused_upstream(gateway, dialect, head, body).await };
-    let request = match dialect.parse(&plain) {
+    let rewritten;
+    let (plain, read) = match off_the_worker(body.len(), || dialect.read_plain(&body)) {
+        Some(read) => read,
+        None => {
+            rewritten = off_the_worker(body.len(), || dialect.rewrite(&body));
+            let Some(plain) = &rewritten else { return refused_upstream(gateway, dialect, head, body.clone()).await };
+            (plain.as_str(), dialect.parse(plain))
+        }
+    };
+    let request = match read {
         Ok(request) => request,
         Err(JsonError::Harmful(reason)) => return Err(Refusal::new(StatusCode::BAD_REQUEST, reason)),
         Err(JsonError::NotPlain | JsonError::WrongType) => {
@@ -54,7 +61,7 @@ pub async fn gate(
     };
     // Nothing to say means: load the model, or unload it.
     if request.prompt.is_empty() {
-        return pass(gateway, dialect, head, Bytes::from(plain.into_owned())).await;
+        return pass(gateway, dialect, head, Bytes::from(plain.to_owned())).await;
     }
     let model = match gateway.models.get(&request.model).await {
         Ok(model) => model,
@@ -71,7 +78,7 @@ pub async fn gate(
     let mut correction = 0;
     let mut tries = 0;
     loop {
-        let arrived = Arrived { dialect, body: &plain, request: &request, turn: turn.as_ref(), correction };
+        let arrived = Arrived { dialect, body: plain, request: &request, turn: turn.as_ref(), correction };
         let fitted = fit(gateway, &model, &arrived, Effects::Real).await?.or_refuse(&gateway.counters)?;
         let upward = forwarded(clone_head(&head), dialect.path(), full(fitted.body.clone()));
         tries += 1;
