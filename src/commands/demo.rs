@@ -241,6 +241,7 @@ impl Walk {
         for snapshot in &self.rollovers {
             say!("Kept in full      {}", stage.data_dir.join("snapshots").join(format!("{snapshot}.jsonl")).display());
         }
+        say!("(Without --data-dir, what the demo has written is removed when it ends.)");
     }
 }
 
