@@ -122,7 +122,7 @@ pub fn place(links: &[Link], known: impl Fn(&Link) -> Option<Known>) -> Placemen
     Placement::New
 }
 
-/// Remembers links for [`place`]; the simplest index there is, for tests and as the reference.
+/// The links that are known, for [`place`].
 #[derive(Debug, Default)]
 pub struct LinkMap(HashMap<Link, Known>);
 
@@ -131,15 +131,37 @@ impl LinkMap {
         self.0.get(link).copied()
     }
 
-    /// Records a finished turn: the request's links, then the answer's.
-    pub fn record(&mut self, conversation: ConversationId, request: &[Link], answer: Link) {
+    /// Records a finished turn: the request's links, then the answer's. Returns those that are new.
+    pub fn record(&mut self, conversation: ConversationId, request: &[Link], answer: Link) -> Vec<Link> {
+        let mut new = Vec::new();
         let mut answered = false;
         for link in request {
-            let entry = self.0.entry(*link).or_insert(Known { conversation, answered: false, tip: false });
+            let entry = self.0.entry(*link).or_insert_with(|| {
+                new.push(*link);
+                Known { conversation, answered: false, tip: false }
+            });
             answered |= entry.answered;
             entry.answered |= answered;
             entry.tip = false;
         }
-        self.0.insert(answer, Known { conversation, answered: true, tip: true });
+        if self.0.insert(answer, Known { conversation, answered: true, tip: true }).is_none() {
+            new.push(answer);
+        }
+        new
+    }
+
+    /// Forgets a link, unless the same words belong to another conversation by now.
+    pub fn forget(&mut self, link: &Link, conversation: ConversationId) {
+        if self.get(link).is_some_and(|known| known.conversation == conversation) {
+            self.0.remove(link);
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 }

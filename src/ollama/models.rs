@@ -167,16 +167,6 @@ impl Models {
         loaded
     }
 
-    /// Models whose facts are known, for the health page and the doctor.
-    pub fn known(&self) -> Vec<Arc<Model>> {
-        self.models.iter().filter_map(|entry| entry.value().get().map(Arc::clone)).collect()
-    }
-
-    /// Forgets a model, so that it is asked for again.
-    pub fn forget(&self, name: &str) {
-        self.models.remove(&full_name(name));
-    }
-
     async fn load(&self, name: &str) -> Result<Arc<Model>, ModelError> {
         let shown = self.show(name, true).await?;
         let model = tokio::task::spawn_blocking({

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::context::identity::{ConversationId, Known, Placement, place};
+use crate::context::identity::{ConversationId, LinkMap, Placement, place};
 use crate::context::{ChainKey, Fold, Link, Message};
 
 /// Messages remembered over all conversations; each takes about a hundred bytes.
@@ -45,7 +45,7 @@ pub struct Conversations {
 struct State {
     next_id: ConversationId,
     clock: u64,
-    links: HashMap<Link, Known>,
+    links: LinkMap,
     conversations: HashMap<ConversationId, Conversation>,
 }
 
@@ -68,7 +68,7 @@ impl Conversations {
     pub fn place(&self, user: &str, messages: &[Message<'_>], named: Option<ConversationId>) -> Turn {
         let links = self.key.links(user, messages);
         let mut state = self.state();
-        let placement = place(&links, |link| state.links.get(link).copied());
+        let placement = place(&links, |link| state.links.get(link));
         let owned = |id: &ConversationId| state.conversations.get(id).is_some_and(|known| known.user == user);
         let conversation = match (named.filter(owned), placement) {
             (Some(named), _) => named,
@@ -92,7 +92,7 @@ impl Conversations {
     pub fn look(&self, user: &str, messages: &[Message<'_>]) -> Option<Turn> {
         let links = self.key.links(user, messages);
         let state = self.state();
-        match place(&links, |link| state.links.get(link).copied()) {
+        match place(&links, |link| state.links.get(link)) {
             Placement::New => None,
             placement @ (Placement::Continues { conversation, .. } | Placement::Branch { conversation, .. }) => {
                 Some(Turn { conversation, placement, user: user.to_owned(), links })
@@ -131,20 +131,7 @@ impl Conversations {
         let state = &mut *guard;
         state.touch(turn.conversation, &turn.user);
         let Some(conversation) = state.conversations.get_mut(&turn.conversation) else { return };
-        let mut answered = false;
-        for link in &turn.links {
-            let known = state.links.entry(*link).or_insert_with(|| {
-                conversation.links.push(*link);
-                Known { conversation: turn.conversation, answered: false, tip: false }
-            });
-            answered |= known.answered;
-            known.answered |= answered;
-            known.tip = false;
-        }
-        let known = Known { conversation: turn.conversation, answered: true, tip: true };
-        if state.links.insert(answer, known).is_none() {
-            conversation.links.push(answer);
-        }
+        conversation.links.extend(state.links.record(turn.conversation, &turn.links, answer));
     }
 
     pub fn len(&self) -> usize {
@@ -177,10 +164,7 @@ impl State {
         by_age.sort_unstable();
         for (_, id) in by_age.into_iter().take(max.min(self.conversations.len()).div_ceil(10)) {
             for link in self.conversations.remove(&id).into_iter().flat_map(|known| known.links) {
-                // The same words may belong to another conversation by now.
-                if self.links.get(&link).is_some_and(|known| known.conversation == id) {
-                    self.links.remove(&link);
-                }
+                self.links.forget(&link, id);
             }
         }
     }

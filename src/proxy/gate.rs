@@ -82,7 +82,7 @@ pub async fn gate(
         let fitted = fit(gateway, &model, &arrived, Effects::Real).await?.or_refuse(&gateway.counters)?;
         let upward = forwarded(clone_head(&head), dialect.path(), full(fitted.body.clone()));
         tries += 1;
-        match sort(gateway, gateway.upstream().send(upward).await?).await? {
+        match classify(gateway, gateway.upstream().send(upward).await?).await? {
             Sent::Answer(response) => return Ok(answer(gateway, dialect, model, turn, fitted, response)),
             // The upstream says that it does not fit after all: learn from it and try once more.
             Sent::Overflow(said, _) if tries == 1 && fitted.enforced => {
@@ -189,7 +189,7 @@ enum Sent {
 }
 
 /// Looks whether an answer is an overflow error. Only bodies of that status are read here, and only short ones.
-async fn sort(gateway: &Gateway, response: Response<Incoming>) -> Result<Sent, Refusal> {
+async fn classify(gateway: &Gateway, response: Response<Incoming>) -> Result<Sent, Refusal> {
     if response.status() != StatusCode::BAD_REQUEST {
         return Ok(Sent::Answer(response));
     }

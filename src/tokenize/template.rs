@@ -241,11 +241,6 @@ pub fn digest(value: impl Hash) -> u64 {
 }
 
 impl Layout {
-    /// Whether every gap of this shape is known.
-    pub fn knows(&self, shape: &Shape<'_>) -> bool {
-        shape.keys.iter().all(|key| self.gaps.contains_key(key))
-    }
-
     /// Adds what was learnt from one rendering.
     pub fn add(&mut self, learnt: Learnt) {
         self.bytes += learnt.bytes;
