@@ -55,9 +55,11 @@ pub fn smollm_file() -> PathBuf {
 
 impl Ollama {
     fn start() -> Result<Self, String> {
-        let binary =
-            [cache().join("bin/ollama"), PathBuf::from("/usr/local/bin/ollama"), PathBuf::from("/usr/bin/ollama")];
-        let binary = binary.into_iter().find(|path| path.is_file()).ok_or("there is no Ollama")?;
+        // Only the one that the script has built: what the simulator is held against is that version.
+        let binary = cache().join("bin/ollama");
+        if !binary.is_file() || !smollm_file().is_file() {
+            return Err("there is no Ollama of the tests' own".to_owned());
+        }
         let port = TcpListener::bind("127.0.0.1:0")
             .and_then(|listener| listener.local_addr())
             .map_err(|error| error.to_string())?
