@@ -1,137 +1,153 @@
-//! What must outlive the process: snapshots of conversations, and the secret that identity is made with.
+//! What must outlive the process: every message, what was made to leave instead of it, and the secret
+//! that identity is made with.
 //!
-//! Files in one directory that only its owner can read. A snapshot is written and synced before the
-//! rollover that made it necessary is sent anywhere.
+//! One SQLite file in a directory that only its owner can read, written by one thread (see `writer`)
+//! and read by many connections. Nothing here makes ids or reads the clock, and nothing that was stored
+//! is ever overwritten by something shorter. A file that cannot be trusted is refused, not repaired.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+mod ack;
+mod append;
+mod apply;
+mod change;
+mod error;
+mod health;
+mod open;
+mod read;
+mod secret;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::mpsc::{self, SyncSender, TrySendError};
+use std::thread::{self, JoinHandle};
 
-use crate::context::Message;
+use tokio::sync::oneshot;
 
-#[derive(Debug, thiserror::Error)]
-#[error("{path}")]
-pub struct StoreError {
-    path: PathBuf,
-    source: io::Error,
+pub use ack::Ack;
+pub use change::{
+    BeginTurn, Change, Compaction, FinishTurn, NewCheckpoint, NewEvent, NewMessage, NewSnapshot, TurnStatus,
+};
+pub use error::{Rejection, StoreError};
+pub use health::Stats;
+pub use read::{
+    CheckpointRow, ConversationRow, Counts, EventRow, Found, MessageRow, ReadOnly, Reader, Reads, ReceiptRow,
+    SnapshotRow, TurnRow, open_read_only,
+};
+
+use crate::context::identity::ConversationId;
+use health::Health;
+use read::Pool;
+use writer::{Job, MAX_WAITING, Writer};
+
+/// Bytes that may wait to be stored, whatever their number.
+const MAX_WAITING_BYTES: usize = 256 << 20;
+
+/// What a commit waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// The disk: what was acknowledged survives a loss of power.
+    #[default]
+    Full,
+    /// The operating system: it survives a crash of this process, and a loss of power may take the
+    /// last moments.
+    Normal,
 }
 
-/// The data directory.
+/// The data directory of a serving process. No other can open it meanwhile.
 #[derive(Debug)]
 pub struct Store {
     dir: PathBuf,
+    next_conversation: AtomicI64,
+    health: Arc<Health>,
+    readers: Pool,
+    queue: Option<SyncSender<Job>>,
+    thread: Option<JoinHandle<()>>,
+    /// Let go of last, when the thread has ended.
+    _lock: File,
 }
 
 impl Store {
-    /// Opens the directory, making it if it is not there.
-    pub fn open(dir: &Path) -> Result<Self, StoreError> {
-        let make = |path: &Path| {
-            let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
-            made.map_err(|source| StoreError { path: path.to_owned(), source })
-        };
-        make(dir)?;
-        make(&dir.join("snapshots"))?;
-        Ok(Self { dir: dir.to_owned() })
+    /// Opens the directory, making it if it is not there. Turns that a crash left behind have failed.
+    pub fn open(dir: &Path, durability: Durability) -> Result<Self, StoreError> {
+        open::make_dir(dir)?;
+        let lock = open::lock(dir)?;
+        let connection = open::writer(dir, durability)?;
+        let path = open::database_path(dir);
+        let readers = Pool::new(dir);
+        let newest = readers.get()?.newest_conversation()?;
+        let health = Arc::new(Health::default());
+        let (queue, jobs) = mpsc::sync_channel(MAX_WAITING);
+        let writer = Writer { connection, path: path.clone(), queue: jobs, health: Arc::clone(&health) };
+        let thread = thread::Builder::new().name("store".to_owned()).spawn(move || writer.run());
+        Ok(Self {
+            dir: dir.to_owned(),
+            next_conversation: AtomicI64::new(newest + 1),
+            health,
+            readers,
+            queue: Some(queue),
+            thread: Some(thread.map_err(|error| StoreError::file(&path, error))?),
+            _lock: lock,
+        })
     }
 
     /// The secret of this installation, made on first use.
     pub fn secret(&self) -> Result<[u8; 32], StoreError> {
-        let path = self.dir.join("identity.key");
-        let error = |source| StoreError { path: path.clone(), source };
-        let mut secret = [0; 32];
-        match File::open(&path) {
-            Ok(mut file) => file.read_exact(&mut secret).map_err(error)?,
-            Err(missing) if missing.kind() == io::ErrorKind::NotFound => {
-                for half in secret.chunks_mut(16) {
-                    half.copy_from_slice(uuid::Uuid::new_v4().as_bytes());
-                }
-                let key = blake3::derive_key("loadline identity chain", &secret);
-                secret = key;
-                self.write_new(&path, &secret).map_err(error)?;
-            }
-            Err(other) => return Err(error(other)),
-        }
-        Ok(secret)
+        secret::read_or_make(&self.dir)
     }
 
-    /// Writes the full history as it was, one message a line, and waits until it is on disk.
-    pub fn write_snapshot(&self, id: &str, lines: &str) -> Result<PathBuf, StoreError> {
-        let path = self.dir.join("snapshots").join(format!("{id}.jsonl"));
-        // A file under its name is whole, and its name says what is in it.
-        if path.exists() {
-            return Ok(path);
-        }
-        self.write_new(&path, lines.as_bytes()).map_err(|source| StoreError { path: path.clone(), source })?;
-        Ok(path)
+    /// A number that no stored conversation has.
+    pub fn next_conversation(&self) -> ConversationId {
+        self.next_conversation.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// All or nothing: a file under its name is a whole file.
-    fn write_new(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        let partial = path.with_extension("part");
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&partial)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&partial, path)?;
-        File::open(path.parent().unwrap_or(&self.dir))?.sync_all()
+    /// Hands a change to the writer, at once; changes are made in the order they are submitted in. If
+    /// too much waits already it is refused.
+    pub fn submit(&self, change: Change) -> Ack {
+        if !self.health.is_trusted() {
+            return Ack::refused(self.health.untrusted(&open::database_path(&self.dir)));
+        }
+        let Some(queue) = &self.queue else { return Ack::refused(StoreError::Stopped) };
+        let bytes = change.bytes();
+        if !self.health.admit(bytes, MAX_WAITING_BYTES) {
+            return Ack::refused(StoreError::QueueFull);
+        }
+        let (done, ack) = oneshot::channel();
+        let refused = match queue.try_send(Job { change: Box::new(change), done }) {
+            Ok(()) => return Ack::waiting(ack),
+            Err(TrySendError::Full(_)) => StoreError::QueueFull,
+            Err(TrySendError::Disconnected(_)) => StoreError::Stopped,
+        };
+        self.health.taken(bytes);
+        Ack::refused(refused)
+    }
+
+    /// Whether the last commit went well and the writer is there.
+    pub fn healthy(&self) -> bool {
+        self.health.is_well() && self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+
+    /// A connection to read with, given back when it is dropped.
+    pub fn reader(&self) -> Result<Reader<'_>, StoreError> {
+        self.readers.get()
+    }
+
+    pub fn stats(&self) -> Stats {
+        self.health.stats()
     }
 }
 
-/// A history as text, one message a line.
-pub fn snapshot_lines(messages: &[Message<'_>]) -> String {
-    messages.iter().map(|message| line(message) + "\n").collect()
-}
-
-fn line(message: &Message<'_>) -> String {
-    let calls: Vec<_> = message
-        .tool_calls
-        .iter()
-        .map(|call| serde_json::json!({ "id": call.id, "name": call.name, "arguments": call.arguments }))
-        .collect();
-    let mut line = serde_json::json!({ "role": message.role.name(), "content": message.text });
-    if !message.thinking.is_empty() {
-        line["thinking"] = message.thinking.as_ref().into();
-    }
-    if !calls.is_empty() {
-        line["tool_calls"] = calls.into();
-    }
-    for (name, value) in [("tool_name", &message.tool_name), ("tool_call_id", &message.tool_call_id)] {
-        if let Some(value) = value {
-            line[name] = value.as_ref().into();
+impl Drop for Store {
+    /// Waits until everything that was submitted is on disk.
+    fn drop(&mut self) {
+        // The writer must be the last to close, because only it can empty the write-ahead log.
+        self.readers.close();
+        self.queue = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
         }
-    }
-    if message.images > 0 {
-        line["images"] = message.images.into();
-    }
-    line.to_string()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::context::Role;
-    use std::os::unix::fs::PermissionsExt;
-
-    #[test]
-    fn a_snapshot_holds_every_message_and_is_readable_by_its_owner_only() {
-        let dir = tempfile::tempdir().expect("directory");
-        let store = Store::open(&dir.path().join("data")).expect("store");
-        let messages = [Message::plain(Role::User, "line\nbreak", 0), Message::plain(Role::Assistant, "ok", 1)];
-        let path = store.write_snapshot("snapshot-1", &snapshot_lines(&messages)).expect("written");
-        let text = fs::read_to_string(&path).expect("readable");
-        assert_eq!(
-            text,
-            "{\"role\":\"user\",\"content\":\"line\\nbreak\"}\n{\"role\":\"assistant\",\"content\":\"ok\"}\n"
-        );
-        assert_eq!(fs::metadata(&path).expect("there").permissions().mode() & 0o777, 0o600);
-    }
-
-    #[test]
-    fn the_secret_stays_the_same_and_differs_between_installations() {
-        let dirs = [tempfile::tempdir().expect("directory"), tempfile::tempdir().expect("directory")];
-        let secrets =
-            dirs.each_ref().map(|dir| Store::open(dir.path()).and_then(|store| store.secret()).expect("secret"));
-        assert_ne!(secrets[0], secrets[1]);
-        assert_eq!(Store::open(dirs[0].path()).and_then(|store| store.secret()).expect("secret"), secrets[0]);
     }
 }

@@ -1,0 +1,147 @@
+//! Where a message goes in its conversation's tree.
+//!
+//! A link stands for the whole history up to it, so a message whose link the conversation has is there
+//! already: a client that resends, or a POST that is retried, stores nothing twice. What follows the
+//! tip of a branch continues it; what follows anything else is an edit or another answer, and begins a
+//! branch. No message is ever moved or changed; only how much is known of it grows.
+
+use rusqlite::{Connection, OptionalExtension, named_params, params};
+
+use super::change::NewMessage;
+use super::error::{Failure, Rejection};
+use crate::context::Link;
+use crate::context::identity::ConversationId;
+
+/// A message in the tree.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Position {
+    pub(super) branch: i64,
+    pub(super) seq: i64,
+    pub(super) answered: bool,
+}
+
+/// How messages came, and when.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Origin {
+    pub(super) at: i64,
+    /// The status of an answer that came through us; none: the client sent it.
+    pub(super) answer: Option<&'static str>,
+}
+
+/// The message with that link.
+pub(super) fn locate(
+    connection: &Connection,
+    conversation: ConversationId,
+    link: Link,
+) -> rusqlite::Result<Option<Position>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT branch_id, seq, answered FROM messages
+         WHERE link = ?1 AND answered IN (0, 1) AND conversation_id = ?2",
+    )?;
+    let position =
+        |row: &rusqlite::Row<'_>| Ok(Position { branch: row.get(0)?, seq: row.get(1)?, answered: row.get(2)? });
+    statement.query_row(params![link.as_bytes(), conversation], position).optional()
+}
+
+/// The same where it must be there.
+pub(super) fn require(connection: &Connection, conversation: ConversationId, link: Link) -> Result<Position, Failure> {
+    locate(connection, conversation, link)?.ok_or(Rejection::UnknownLink(conversation).into())
+}
+
+/// Goes from a position (none: before the first message) to the message, storing it if it is new.
+pub(super) fn step(
+    connection: &Connection,
+    conversation: ConversationId,
+    from: Option<Position>,
+    message: &NewMessage,
+    origin: Origin,
+) -> Result<Position, Failure> {
+    if let Some(known) = locate(connection, conversation, message.link)? {
+        return adopt(connection, known, origin);
+    }
+    let branch = match from {
+        Some(position) if is_tip(connection, position)? => position.branch,
+        _ => fork(connection, conversation, from, origin.at)?,
+    };
+    let (seq, answered) = from.map_or((0, false), |from| (from.seq, from.answered));
+    let position = Position { branch, seq: seq + 1, answered: answered || origin.answer.is_some() };
+    insert(connection, conversation, position, message, origin)?;
+    Ok(position)
+}
+
+/// An answer may repeat what is stored: what was cut short is whole now, or what a client brought along
+/// has come from us too. Everything after it has an answer of ours before it then.
+fn adopt(connection: &Connection, known: Position, origin: Origin) -> Result<Position, Failure> {
+    let Some(status) = origin.answer else { return Ok(known) };
+    let mut better = connection.prepare_cached(
+        "UPDATE messages SET ours = 1, status = CASE status WHEN 'complete' THEN status ELSE ?3 END
+         WHERE branch_id = ?1 AND seq = ?2",
+    )?;
+    better.execute(params![known.branch, known.seq, status])?;
+    if !known.answered {
+        let mut answered = connection.prepare_cached(
+            "WITH RECURSIVE below(branch, low) AS (
+                 VALUES (?1, ?2)
+                 UNION ALL
+                 SELECT branches.id, 0 FROM below JOIN branches
+                 ON branches.parent_id = below.branch AND branches.fork_seq >= below.low
+             )
+             UPDATE messages SET answered = 1 FROM below WHERE branch_id = below.branch AND seq >= below.low",
+        )?;
+        answered.execute(params![known.branch, known.seq])?;
+    }
+    Ok(Position { answered: true, ..known })
+}
+
+fn is_tip(connection: &Connection, position: Position) -> rusqlite::Result<bool> {
+    let mut next = connection.prepare_cached("SELECT 1 FROM messages WHERE branch_id = ?1 AND seq = ?2")?;
+    next.exists(params![position.branch, position.seq + 1]).map(|next| !next)
+}
+
+/// A branch that leaves its parent after a message, or starts anew.
+fn fork(
+    connection: &Connection,
+    conversation: ConversationId,
+    from: Option<Position>,
+    at: i64,
+) -> rusqlite::Result<i64> {
+    let mut statement = connection.prepare_cached(
+        "INSERT INTO branches (conversation_id, parent_id, fork_seq, created_at) VALUES (?1, ?2, ?3, ?4)",
+    )?;
+    let (parent, seq) = (from.map(|from| from.branch), from.map_or(0, |from| from.seq));
+    statement.insert(params![conversation, parent, seq, at])
+}
+
+fn insert(
+    connection: &Connection,
+    conversation: ConversationId,
+    position: Position,
+    message: &NewMessage,
+    origin: Origin,
+) -> rusqlite::Result<()> {
+    let mut statement = connection.prepare_cached(
+        "INSERT INTO messages (conversation_id, branch_id, seq, link, role, text, thinking, tool_calls, tool_name,
+             tool_call_id, images, raw, status, ours, answered, created_at)
+         VALUES (:conversation, :branch, :seq, :link, :role, :text, :thinking, :tool_calls, :tool_name,
+             :tool_call_id, :images, :raw, :status, :ours, :answered, :at)",
+    )?;
+    statement.execute(named_params! {
+        ":conversation": conversation,
+        ":branch": position.branch,
+        ":seq": position.seq,
+        ":link": message.link.as_bytes(),
+        ":role": message.role,
+        ":text": message.text,
+        ":thinking": message.thinking,
+        ":tool_calls": message.tool_calls,
+        ":tool_name": message.tool_name,
+        ":tool_call_id": message.tool_call_id,
+        ":images": message.images,
+        ":raw": message.raw,
+        ":status": origin.answer.unwrap_or("complete"),
+        ":ours": origin.answer.is_some(),
+        ":answered": position.answered,
+        ":at": origin.at,
+    })?;
+    Ok(())
+}

@@ -1,0 +1,232 @@
+//! Makes one change, inside the savepoint that the writer gives it. What it cannot do wholly it refuses.
+
+use rusqlite::{Connection, OptionalExtension, named_params, params};
+
+use super::append::{Origin, Position, require, step};
+use super::change::{BeginTurn, Change, Compaction, FinishTurn, NewCheckpoint, NewEvent, NewSnapshot};
+use super::error::{Failure, Rejection};
+use crate::context::identity::ConversationId;
+
+pub(super) fn apply(connection: &Connection, change: &Change) -> Result<(), Failure> {
+    match change {
+        Change::Begin(begin) => begin_turn(connection, begin),
+        Change::Finish(finish) => finish_turn(connection, finish),
+        Change::Compaction(compaction) => compact(connection, compaction),
+        Change::Event(event) => add_event(connection, event),
+        Change::Condensed { digest, body, at } => {
+            let mut statement = connection.prepare_cached(
+                "INSERT INTO condensed (digest, body, created_at) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING",
+            )?;
+            statement.execute(params![digest, body, at])?;
+            Ok(())
+        }
+    }
+}
+
+fn begin_turn(connection: &Connection, begin: &BeginTurn) -> Result<(), Failure> {
+    open_conversation(connection, begin)?;
+    let mut position = match begin.after {
+        Some(link) => Some(require(connection, begin.conversation, link)?),
+        None => None,
+    };
+    for message in &begin.messages {
+        let origin = Origin { at: begin.at, answer: None };
+        position = Some(step(connection, begin.conversation, position, message, origin)?);
+    }
+    let mut statement = connection.prepare_cached(
+        "INSERT INTO turns (id, conversation_id, branch_id, last_seq, at, model, dialect, status, system_id)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 'pending', ?8)",
+    )?;
+    let (branch, seq) = (position.map(|end| end.branch), position.map_or(0, |end| end.seq));
+    let system = system_prompt(connection, &begin.system)?;
+    statement.execute(params![
+        begin.turn,
+        begin.conversation,
+        branch,
+        seq,
+        begin.at,
+        begin.model,
+        begin.dialect,
+        system
+    ])?;
+    Ok(())
+}
+
+/// Makes the conversation if it is not there, and makes sure that it is this user's.
+fn open_conversation(connection: &Connection, begin: &BeginTurn) -> Result<(), Failure> {
+    let user = user(connection, &begin.user, begin.at)?;
+    let mut statement = connection.prepare_cached(
+        "INSERT INTO conversations (id, user_id, model, created_at, updated_at) VALUES (?1, ?2, ?3, ?4, ?4)
+         ON CONFLICT (id) DO UPDATE SET model = excluded.model, updated_at = excluded.updated_at
+         WHERE user_id = excluded.user_id",
+    )?;
+    match statement.execute(params![begin.conversation, user, begin.model, begin.at])? {
+        0 => Err(Rejection::ForeignConversation(begin.conversation).into()),
+        _ => Ok(()),
+    }
+}
+
+fn finish_turn(connection: &Connection, finish: &FinishTurn) -> Result<(), Failure> {
+    let (conversation, mut end) = pending_turn(connection, finish)?;
+    if let Some(answer) = &finish.answer {
+        let origin = Origin { at: finish.at, answer: Some(finish.status.of_answer()) };
+        end = Some(step(connection, conversation, end, answer, origin)?);
+    }
+    let mut statement = connection.prepare_cached(
+        "UPDATE turns SET branch_id = :branch, last_seq = :seq, finished_at = :at, status = :status,
+             arrived_tokens = :arrived, sent_tokens = :sent, limit_tokens = :limit, reported_tokens = :reported,
+             basis = :basis, action = :action, receipt_id = :receipt
+         WHERE id = :turn",
+    )?;
+    statement.execute(named_params! {
+        ":branch": end.map(|end| end.branch),
+        ":seq": end.map_or(0, |end| end.seq),
+        ":at": finish.at,
+        ":status": finish.status.name(),
+        ":arrived": finish.arrived_tokens,
+        ":sent": finish.sent_tokens,
+        ":limit": finish.limit_tokens,
+        ":reported": finish.reported_tokens,
+        ":basis": finish.basis,
+        ":action": finish.action,
+        ":receipt": finish.receipt.as_ref().map(|(id, _)| id),
+        ":turn": finish.turn,
+    })?;
+    if let Some((id, body)) = &finish.receipt {
+        let mut statement = connection.prepare_cached(
+            "INSERT INTO receipts (id, conversation_id, turn_id, body, created_at) VALUES (?1, ?2, ?3, ?4, ?5)",
+        )?;
+        statement.execute(params![id, conversation, finish.turn, body, finish.at])?;
+    }
+    connection
+        .prepare_cached("UPDATE conversations SET updated_at = ?2 WHERE id = ?1")?
+        .execute(params![conversation, finish.at])?;
+    finish.events.iter().try_for_each(|event| add_event(connection, event))
+}
+
+/// The turn's conversation, and where its request ended.
+fn pending_turn(connection: &Connection, finish: &FinishTurn) -> Result<(ConversationId, Option<Position>), Failure> {
+    let mut statement = connection.prepare_cached(
+        "SELECT turns.conversation_id, turns.status, turns.branch_id, last_seq, coalesce(answered, 0) FROM turns
+         LEFT JOIN messages ON messages.branch_id = turns.branch_id AND messages.seq = last_seq
+         WHERE turns.id = ?1",
+    )?;
+    let found = statement.query_row([&finish.turn], |row| {
+        let (seq, answered) = (row.get(3)?, row.get(4)?);
+        let end = row.get::<_, Option<i64>>(2)?.map(|branch| Position { branch, seq, answered });
+        Ok((row.get(0)?, row.get::<_, String>(1)?, end))
+    });
+    let (conversation, status, end) = found.optional()?.ok_or_else(|| Rejection::UnknownTurn(finish.turn.clone()))?;
+    match status.as_str() {
+        "pending" => Ok((conversation, end)),
+        _ => Err(Rejection::FinishedTurn(finish.turn.clone()).into()),
+    }
+}
+
+fn compact(connection: &Connection, compaction: &Compaction) -> Result<(), Failure> {
+    let (conversation, at) = (compaction.conversation, compaction.at);
+    if let Some((covered, body)) = &compaction.front {
+        let mut statement = connection.prepare_cached(
+            "INSERT INTO fronts (conversation_id, covered, body, created_at) VALUES (?1, ?2, ?3, ?4)
+             ON CONFLICT (conversation_id, covered) DO UPDATE SET body = excluded.body, created_at = excluded.created_at",
+        )?;
+        statement.execute(params![conversation, covered.as_bytes(), body, at])?;
+    }
+    for checkpoint in &compaction.checkpoints {
+        add_checkpoint(connection, conversation, checkpoint, at)?;
+    }
+    if let Some(snapshot) = &compaction.snapshot {
+        add_snapshot(connection, conversation, snapshot, at)?;
+    }
+    compaction.events.iter().try_for_each(|event| add_event(connection, event))
+}
+
+fn add_checkpoint(
+    connection: &Connection,
+    conversation: ConversationId,
+    checkpoint: &NewCheckpoint,
+    at: i64,
+) -> Result<(), Failure> {
+    let mut statement = connection.prepare_cached(
+        "INSERT INTO checkpoints (id, conversation_id, first_seq, last_seq, covered, level, author,
+             level1, level2, level3, created_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
+         ON CONFLICT (id) DO UPDATE SET first_seq = excluded.first_seq, last_seq = excluded.last_seq,
+             covered = excluded.covered, level = excluded.level, author = excluded.author,
+             level1 = excluded.level1, level2 = excluded.level2, level3 = excluded.level3
+         WHERE conversation_id = excluded.conversation_id",
+    )?;
+    let [level1, level2, level3] = &checkpoint.texts;
+    let changed = statement.execute(params![
+        checkpoint.id,
+        conversation,
+        checkpoint.first_message,
+        checkpoint.last_message,
+        checkpoint.covered.as_bytes(),
+        checkpoint.level,
+        checkpoint.author,
+        level1,
+        level2,
+        level3,
+        at
+    ])?;
+    if changed == 0 { Err(Rejection::ForeignCheckpoint(checkpoint.id.clone()).into()) } else { Ok(()) }
+}
+
+fn add_snapshot(
+    connection: &Connection,
+    conversation: ConversationId,
+    snapshot: &NewSnapshot,
+    at: i64,
+) -> Result<(), Failure> {
+    let end = require(connection, conversation, snapshot.link)?;
+    let mut statement = connection.prepare_cached(
+        "INSERT INTO snapshots (id, conversation_id, branch_id, last_seq, link, messages, checkpoints, tokens,
+             limit_tokens, system_id, reason, created_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
+         ON CONFLICT (id) DO NOTHING",
+    )?;
+    statement.execute(params![
+        snapshot.id,
+        conversation,
+        end.branch,
+        end.seq,
+        snapshot.link.as_bytes(),
+        snapshot.messages,
+        snapshot.checkpoints,
+        snapshot.tokens,
+        snapshot.limit_tokens,
+        system_prompt(connection, &snapshot.system)?,
+        snapshot.reason,
+        at
+    ])?;
+    Ok(())
+}
+
+fn add_event(connection: &Connection, event: &NewEvent) -> Result<(), Failure> {
+    let user = event.user.as_ref().map(|name| user(connection, name, event.at)).transpose()?;
+    let mut statement = connection
+        .prepare_cached("INSERT INTO events (at, kind, conversation_id, user_id, body) VALUES (?1, ?2, ?3, ?4, ?5)")?;
+    statement.execute(params![event.at, event.kind, event.conversation, user, event.body])?;
+    Ok(())
+}
+
+/// The number of a user, who becomes known here.
+fn user(connection: &Connection, name: &str, at: i64) -> rusqlite::Result<i64> {
+    let mut known = connection.prepare_cached("SELECT id FROM users WHERE name = ?1")?;
+    if let Some(id) = known.query_row([name], |row| row.get(0)).optional()? {
+        return Ok(id);
+    }
+    connection.prepare_cached("INSERT INTO users (name, created_at) VALUES (?1, ?2)")?.insert(params![name, at])
+}
+
+/// The number of a text that many turns share.
+fn system_prompt(connection: &Connection, body: &str) -> rusqlite::Result<i64> {
+    let digest = blake3::hash(body.as_bytes());
+    let mut known = connection.prepare_cached("SELECT id FROM system_prompts WHERE digest = ?1")?;
+    if let Some(id) = known.query_row([digest.as_bytes()], |row| row.get(0)).optional()? {
+        return Ok(id);
+    }
+    let mut statement = connection.prepare_cached("INSERT INTO system_prompts (digest, body) VALUES (?1, ?2)")?;
+    statement.insert(params![digest.as_bytes(), body])
+}

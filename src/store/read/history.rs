@@ -1,0 +1,155 @@
+//! Histories: which one a request goes on from, and what is on the way to a message.
+
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::Reads;
+use super::rows::{self, Found, MessageRow};
+use crate::context::Link;
+use crate::context::identity::ConversationId;
+use crate::store::StoreError;
+use crate::store::append;
+
+/// The stretch of a branch that belongs to a history: after `low`, up to `high`.
+struct Stretch {
+    branch: i64,
+    low: i64,
+    high: i64,
+}
+
+impl Reads {
+    /// The longest prefix of a history that is stored for that user. Where several conversations have
+    /// it, one with an answer of ours in it is preferred, then the newest.
+    pub fn find(&self, user: &str, links: &[Link]) -> Result<Option<Found>, StoreError> {
+        self.ask(|connection| {
+            let mut known = connection.prepare_cached("SELECT id FROM users WHERE name = ?1")?;
+            let Some(user) = known.query_row([user], |row| row.get::<_, i64>(0)).optional()? else {
+                return Ok(None);
+            };
+            longest(links, |link| owner(connection, user, link))
+        })
+    }
+
+    /// The history up to a link, or up to what was said last; oldest first, empty if there is none.
+    pub fn path(&self, conversation: ConversationId, to: Option<Link>) -> Result<Vec<MessageRow>, StoreError> {
+        self.path_page(conversation, to, 0, u32::MAX)
+    }
+
+    /// The same, only `limit` messages of it that come after a position.
+    pub fn path_page(
+        &self,
+        conversation: ConversationId,
+        to: Option<Link>,
+        after_seq: u32,
+        limit: u32,
+    ) -> Result<Vec<MessageRow>, StoreError> {
+        self.ask(|connection| {
+            let end = match to {
+                Some(link) => append::locate(connection, conversation, link)?.map(|end| (end.branch, end.seq)),
+                None => last_said(connection, conversation)?,
+            };
+            let Some((branch, seq)) = end else { return Ok(Vec::new()) };
+            let mut messages = Vec::new();
+            for stretch in lineage(connection, branch, seq, i64::from(after_seq))? {
+                let room = i64::from(limit) - messages.len() as i64;
+                read_stretch(connection, &stretch, i64::from(after_seq), room, &mut messages)?;
+            }
+            Ok(messages)
+        })
+    }
+
+    /// When each message was stored.
+    pub fn seen_at(&self, conversation: ConversationId, links: &[Link]) -> Result<Vec<Option<i64>>, StoreError> {
+        self.ask(|connection| {
+            let mut statement = connection.prepare_cached(
+                "SELECT created_at FROM messages WHERE link = ?1 AND answered IN (0, 1) AND conversation_id = ?2",
+            )?;
+            let mut at =
+                |link: &Link| statement.query_row(params![link.as_bytes(), conversation], |row| row.get(0)).optional();
+            links.iter().map(&mut at).collect()
+        })
+    }
+}
+
+/// Searches from the end in growing steps, then halves what is left: a link is stored only if all before
+/// it are, and a request mostly adds one or two messages.
+fn longest(
+    links: &[Link],
+    mut owner: impl FnMut(&Link) -> rusqlite::Result<Option<Found>>,
+) -> rusqlite::Result<Option<Found>> {
+    // All before `stored` are, none from `missing` on is.
+    let (mut stored, mut missing, mut step) = (0, links.len(), 1);
+    let mut best = None;
+    while stored < missing {
+        let probe = match best {
+            None => missing.saturating_sub(step),
+            Some(_) => stored + (missing - stored) / 2,
+        };
+        match owner(&links[probe])? {
+            Some(found) => {
+                best = Some(Found { index: probe, ..found });
+                stored = probe + 1;
+            }
+            None => {
+                missing = probe;
+                step *= 2;
+            }
+        }
+    }
+    Ok(best)
+}
+
+/// The conversation that a link counts as, in the order of the index.
+fn owner(connection: &Connection, user: i64, link: &Link) -> rusqlite::Result<Option<Found>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT message.conversation_id, message.answered, NOT EXISTS (
+             SELECT 1 FROM messages AS next WHERE next.branch_id = message.branch_id AND next.seq = message.seq + 1
+         )
+         FROM messages AS message JOIN conversations ON conversations.id = message.conversation_id
+         WHERE message.link = ?1 AND conversations.user_id = ?2
+         ORDER BY message.answered DESC, message.conversation_id DESC LIMIT 1",
+    )?;
+    let found = |row: &rusqlite::Row<'_>| {
+        Ok(Found { index: 0, conversation: row.get(0)?, answered: row.get(1)?, tip: row.get(2)? })
+    };
+    statement.query_row(params![link.as_bytes(), user], found).optional()
+}
+
+/// The newest message is always the tip of its branch.
+fn last_said(connection: &Connection, conversation: ConversationId) -> rusqlite::Result<Option<(i64, i64)>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT branch_id, seq FROM branches JOIN messages ON branch_id = branches.id
+             AND seq = (SELECT max(seq) FROM messages WHERE branch_id = branches.id)
+         WHERE branches.conversation_id = ?1
+         ORDER BY messages.id DESC LIMIT 1",
+    )?;
+    statement.query_row([conversation], |row| Ok((row.get(0)?, row.get(1)?))).optional()
+}
+
+/// The branches that a history runs through, oldest first, as far as they reach beyond `after`.
+fn lineage(connection: &Connection, branch: i64, seq: i64, after: i64) -> rusqlite::Result<Vec<Stretch>> {
+    let mut statement = connection.prepare_cached("SELECT parent_id, fork_seq FROM branches WHERE id = ?1")?;
+    let (mut stretches, mut next, mut high) = (Vec::new(), Some(branch), seq);
+    while let Some(branch) = next.filter(|_| high > after) {
+        let (parent, low) = statement.query_row([branch], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        stretches.push(Stretch { branch, low, high });
+        (next, high) = (parent, low);
+    }
+    stretches.reverse();
+    Ok(stretches)
+}
+
+fn read_stretch(
+    connection: &Connection,
+    stretch: &Stretch,
+    after: i64,
+    limit: i64,
+    messages: &mut Vec<MessageRow>,
+) -> rusqlite::Result<()> {
+    let sql = format!("{} WHERE branch_id = ?1 AND seq > ?2 AND seq <= ?3 ORDER BY seq LIMIT ?4", rows::MESSAGE);
+    let mut statement = connection.prepare_cached(&sql)?;
+    let range = params![stretch.branch, stretch.low.max(after), stretch.high, limit];
+    for message in statement.query_map(range, rows::message)? {
+        messages.push(message?);
+    }
+    Ok(())
+}

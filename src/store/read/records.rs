@@ -1,0 +1,185 @@
+//! Everything beside the messages: conversations, turns, and what was made of them.
+
+use rusqlite::{OptionalExtension, Params, Row, params};
+
+use super::Reads;
+use super::rows::{
+    self, CheckpointRow, ConversationRow, Counts, EventRow, ReceiptRow, SnapshotRow, StoredLink, TurnRow,
+};
+use crate::context::Link;
+use crate::context::identity::ConversationId;
+use crate::store::StoreError;
+
+/// Messages are numbered without gaps, so that counting them is one step for each branch.
+const CONVERSATION: &str = "SELECT conversations.id, users.name, model, conversations.created_at, updated_at,
+    (SELECT coalesce(sum((SELECT max(seq) FROM messages WHERE branch_id = branches.id) - fork_seq), 0)
+     FROM branches WHERE branches.conversation_id = conversations.id),
+    (SELECT count(*) FROM branches WHERE branches.conversation_id = conversations.id)
+    FROM conversations JOIN users ON users.id = user_id";
+
+impl Reads {
+    pub fn conversation(&self, id: ConversationId) -> Result<Option<ConversationRow>, StoreError> {
+        self.one(&format!("{CONVERSATION} WHERE conversations.id = ?1"), [id], conversation)
+    }
+
+    /// The newest first, of one user or of all, older than the conversation `before`.
+    pub fn conversations(
+        &self,
+        user: Option<&str>,
+        before: Option<ConversationId>,
+        limit: u32,
+    ) -> Result<Vec<ConversationRow>, StoreError> {
+        let before = before.unwrap_or(i64::MAX);
+        let order = "ORDER BY conversations.id DESC LIMIT ?2";
+        match user {
+            None => {
+                let sql = format!("{CONVERSATION} WHERE conversations.id < ?1 {order}");
+                self.many(&sql, params![before, limit], conversation)
+            }
+            Some(user) => {
+                let user_id = "user_id = (SELECT id FROM users WHERE name = ?3)";
+                let sql = format!("{CONVERSATION} WHERE conversations.id < ?1 AND {user_id} {order}");
+                self.many(&sql, params![before, limit, user], conversation)
+            }
+        }
+    }
+
+    /// What leaves instead of the history up to a link, the oldest first.
+    pub fn fronts(&self, conversation: ConversationId) -> Result<Vec<(Link, String, i64)>, StoreError> {
+        let sql = "SELECT covered, body, created_at FROM fronts WHERE conversation_id = ?1 ORDER BY number";
+        self.many(sql, [conversation], |row| Ok((row.get::<_, StoredLink>(0)?.0, row.get(1)?, row.get(2)?)))
+    }
+
+    /// Of one conversation or of all, the oldest first.
+    pub fn snapshots(&self, conversation: Option<ConversationId>) -> Result<Vec<SnapshotRow>, StoreError> {
+        let order = "ORDER BY snapshots.number";
+        match conversation {
+            None => self.many(&format!("{} {order}", rows::SNAPSHOT), [], rows::snapshot),
+            Some(id) => {
+                self.many(&format!("{} WHERE conversation_id = ?1 {order}", rows::SNAPSHOT), [id], rows::snapshot)
+            }
+        }
+    }
+
+    pub fn snapshot(&self, id: &str) -> Result<Option<SnapshotRow>, StoreError> {
+        self.one(&format!("{} WHERE snapshots.id = ?1", rows::SNAPSHOT), [id], rows::snapshot)
+    }
+
+    /// The oldest first.
+    pub fn checkpoints(&self, conversation: ConversationId) -> Result<Vec<CheckpointRow>, StoreError> {
+        let sql = "SELECT id, conversation_id, covered, first_seq, last_seq, level, author, level1, level2, level3,
+            created_at FROM checkpoints WHERE conversation_id = ?1 ORDER BY number";
+        self.many(sql, [conversation], |row| {
+            Ok(CheckpointRow {
+                id: row.get(0)?,
+                conversation: row.get(1)?,
+                covered: row.get::<_, StoredLink>(2)?.0,
+                first_message: row.get(3)?,
+                last_message: row.get(4)?,
+                level: row.get(5)?,
+                author: row.get(6)?,
+                texts: [row.get(7)?, row.get(8)?, row.get(9)?],
+                created_at: row.get(10)?,
+            })
+        })
+    }
+
+    pub fn receipt(&self, id: &str) -> Result<Option<ReceiptRow>, StoreError> {
+        let sql = "SELECT receipts.id, conversation_id, turn_id, users.name, body, receipts.created_at
+            FROM receipts JOIN conversations ON conversations.id = conversation_id
+            JOIN users ON users.id = user_id WHERE receipts.id = ?1";
+        self.one(sql, [id], |row| {
+            Ok(ReceiptRow {
+                id: row.get(0)?,
+                conversation: row.get(1)?,
+                turn: row.get(2)?,
+                user: row.get(3)?,
+                body: row.get(4)?,
+                created_at: row.get(5)?,
+            })
+        })
+    }
+
+    /// The events after a number, in order.
+    pub fn events(&self, after: i64, limit: u32) -> Result<Vec<EventRow>, StoreError> {
+        let sql = "SELECT events.id, at, kind, conversation_id, users.name, body
+            FROM events LEFT JOIN users ON users.id = user_id WHERE events.id > ?1 ORDER BY events.id LIMIT ?2";
+        self.many(sql, params![after, limit], |row| {
+            Ok(EventRow {
+                id: row.get(0)?,
+                at: row.get(1)?,
+                kind: row.get(2)?,
+                conversation: row.get(3)?,
+                user: row.get(4)?,
+                body: row.get(5)?,
+            })
+        })
+    }
+
+    /// The number of the latest event; 0: there is none.
+    pub fn last_event_id(&self) -> Result<i64, StoreError> {
+        self.number("SELECT coalesce(max(id), 0) FROM events")
+    }
+
+    /// What was made of a long text.
+    pub fn condensed(&self, digest: &[u8; 32]) -> Result<Option<String>, StoreError> {
+        self.one("SELECT body FROM condensed WHERE digest = ?1", [digest], |row| row.get(0))
+    }
+
+    /// In the order they began in.
+    pub fn turns(&self, conversation: ConversationId) -> Result<Vec<TurnRow>, StoreError> {
+        let sql = format!("{} WHERE conversation_id = ?1 ORDER BY turns.number", rows::TURN);
+        self.many(&sql, [conversation], rows::turn)
+    }
+
+    pub fn counts(&self) -> Result<Counts, StoreError> {
+        let messages =
+            "SELECT coalesce(sum((SELECT max(seq) FROM messages WHERE branch_id = branches.id) - fork_seq), 0)
+            FROM branches";
+        Ok(Counts {
+            users: self.number("SELECT count(*) FROM users")?.unsigned_abs(),
+            conversations: self.number("SELECT count(*) FROM conversations")?.unsigned_abs(),
+            messages: self.number(messages)?.unsigned_abs(),
+            // Turns are never deleted.
+            turns: self.number("SELECT coalesce(max(number), 0) FROM turns")?.unsigned_abs(),
+        })
+    }
+
+    pub(in crate::store) fn newest_conversation(&self) -> Result<ConversationId, StoreError> {
+        self.number("SELECT coalesce(max(id), 0) FROM conversations")
+    }
+
+    fn number(&self, sql: &str) -> Result<i64, StoreError> {
+        self.ask(|connection| connection.prepare_cached(sql)?.query_row([], |row| row.get(0)))
+    }
+
+    fn one<T>(
+        &self,
+        sql: &str,
+        params: impl Params,
+        read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<Option<T>, StoreError> {
+        self.ask(|connection| connection.prepare_cached(sql)?.query_row(params, read).optional())
+    }
+
+    fn many<T>(
+        &self,
+        sql: &str,
+        params: impl Params,
+        read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<Vec<T>, StoreError> {
+        self.ask(|connection| connection.prepare_cached(sql)?.query_map(params, read)?.collect())
+    }
+}
+
+fn conversation(row: &Row<'_>) -> rusqlite::Result<ConversationRow> {
+    Ok(ConversationRow {
+        id: row.get(0)?,
+        user: row.get(1)?,
+        model: row.get(2)?,
+        created_at: row.get(3)?,
+        updated_at: row.get(4)?,
+        messages: row.get(5)?,
+        branches: row.get(6)?,
+    })
+}

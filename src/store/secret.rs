@@ -1,0 +1,38 @@
+//! The secret of an installation, which identity is made with. A file of its own beside the database,
+//! so that a copy of the database alone does not give it away.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use super::StoreError;
+
+/// Reads the secret, or makes it on first use.
+pub(super) fn read_or_make(dir: &Path) -> Result<[u8; 32], StoreError> {
+    let path = dir.join("identity.key");
+    let error = |source| StoreError::file(&path, source);
+    let mut secret = [0; 32];
+    match File::open(&path) {
+        Ok(mut file) => file.read_exact(&mut secret).map_err(error)?,
+        Err(missing) if missing.kind() == io::ErrorKind::NotFound => {
+            for half in secret.chunks_mut(16) {
+                half.copy_from_slice(uuid::Uuid::new_v4().as_bytes());
+            }
+            secret = blake3::derive_key("loadline identity chain", &secret);
+            write_new(dir, &path, &secret).map_err(error)?;
+        }
+        Err(other) => return Err(error(other)),
+    }
+    Ok(secret)
+}
+
+/// All or nothing: a file under its name is a whole file.
+fn write_new(dir: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let partial = path.with_extension("part");
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&partial)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&partial, path)?;
+    File::open(dir)?.sync_all()
+}
