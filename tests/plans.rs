@@ -1,9 +1,10 @@
 //! Properties of plans: every message named once, nothing of the current turn lost, no result without its call.
 
 use loadline::context::plan::{
-    Edit, Fold, Kind, Note, Plan, USER_MESSAGES_KEPT, current_exchange, current_turn, users_that_fit,
-    users_that_must_stay, whole_from,
+    Edit, Kind, Plan, USER_MESSAGES_KEPT, current_exchange, current_turn, users_that_fit, users_that_must_stay,
+    whole_from,
 };
+use loadline::context::{Front, Rollover};
 use proptest::prelude::*;
 
 fn kind() -> impl Strategy<Value = Kind> {
@@ -27,18 +28,22 @@ fn turns() -> impl Strategy<Value = Vec<Kind>> {
     })
 }
 
-fn fold(users_kept: usize) -> Fold {
-    Fold { users_kept, limit: 1, note: Note { text: "note".into() }, snapshot: "snapshot-1".into() }
+fn front(users_kept: usize) -> Front {
+    let rollover = Rollover { snapshot: "snapshot-1".into(), note: "note".into(), last: 1 };
+    Front { rollover: Some(rollover), users_kept, limit: 1, ..Front::default() }
 }
 
 proptest! {
     #[test]
     fn a_plan_names_every_message_exactly_once_in_order(kinds in prop::collection::vec(kind(), 0..40), covered in 0_usize..50, users in 0_usize..12) {
-        let plan = Plan::folded(&kinds, covered, &fold(users));
+        let plan = Plan::fronted(&kinds, covered, &front(users), None);
         let mut next = 0;
         let mut notes = 0;
         for edit in &plan.edits {
-            let (Edit::Keep(range) | Edit::Replace(range, _)) = edit;
+            let range = match edit {
+                Edit::Keep(range) | Edit::Replace(range, _) => range.clone(),
+                Edit::Rewrite(index, _) => *index..index + 1,
+            };
             prop_assert_eq!(range.start, next);
             next = range.end;
             notes += usize::from(matches!(edit, Edit::Replace(_, Some(_))));
@@ -50,7 +55,7 @@ proptest! {
     #[test]
     fn the_current_turn_and_the_system_prompt_always_stay(kinds in turns(), users in 0_usize..12) {
         let turn = current_turn(&kinds);
-        let plan = Plan::folded(&kinds, turn, &fold(users));
+        let plan = Plan::fronted(&kinds, turn, &front(users), None);
         let kept: Vec<usize> = plan.kept().collect();
         for (index, kind) in kinds.iter().enumerate() {
             if index >= turn || *kind == Kind::System {
@@ -61,7 +66,7 @@ proptest! {
 
     #[test]
     fn a_tool_call_never_leaves_its_result(kinds in turns(), users in 0_usize..12) {
-        let plan = Plan::folded(&kinds, current_turn(&kinds), &fold(users));
+        let plan = Plan::fronted(&kinds, current_turn(&kinds), &front(users), None);
         let kept: Vec<usize> = plan.kept().collect();
         for &index in &kept {
             if kinds[index] == Kind::ToolResult {
@@ -76,7 +81,7 @@ proptest! {
         let cut = current_turn(&kinds);
         let users = users_that_fit(&kinds, &sizes, cut, fixed, limit);
         prop_assert!(users < USER_MESSAGES_KEPT);
-        let plan = Plan::folded(&kinds, current_turn(&kinds), &fold(users));
+        let plan = Plan::fronted(&kinds, current_turn(&kinds), &front(users), None);
         let total = u64::from(fixed) + plan.kept().map(|index| u64::from(sizes[index])).sum::<u64>();
         // With no earlier message at all the pinned part may be too large; that is the refusal's business.
         prop_assert!(users == 0 || total <= u64::from(limit), "{} over {}", total, limit);
@@ -86,7 +91,7 @@ proptest! {
     fn a_cut_inside_the_turn_keeps_the_users_message_and_the_open_exchange(kinds in turns(), users in 0_usize..12) {
         let cut = current_exchange(&kinds);
         let users = users.max(users_that_must_stay(&kinds, cut));
-        let plan = Plan::folded(&kinds, cut, &fold(users));
+        let plan = Plan::fronted(&kinds, cut, &front(users), None);
         let kept: Vec<usize> = plan.kept().collect();
         prop_assert!(kept.contains(&current_turn(&kinds)), "the user's message is gone");
         prop_assert!((cut..kinds.len()).all(|index| kept.contains(&index)));

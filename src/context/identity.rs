@@ -18,6 +18,15 @@ use super::message::{Message, Role};
 pub struct Link([u8; 32]);
 
 impl Link {
+    /// A link that was stored.
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
     /// The first half, in hexadecimal: enough to tell histories apart.
     pub fn to_hex(&self) -> String {
         self.0[..16].iter().map(|byte| format!("{byte:02x}")).collect()
@@ -148,6 +157,12 @@ impl LinkMap {
             new.push(answer);
         }
         new
+    }
+
+    /// Takes a link back from the store; what is known already stays.
+    pub fn adopt(&mut self, link: Link, known: Known) {
+        let entry = self.0.entry(link).or_insert(known);
+        entry.answered |= known.answered;
     }
 
     /// Forgets a link, unless the same words belong to another conversation by now.

@@ -76,4 +76,31 @@ impl<'a> Message<'a> {
             source,
         }
     }
+
+    /// The same with texts of its own.
+    pub fn to_owned_message(&self) -> Message<'static> {
+        let own = |text: &Cow<'_, str>| Cow::Owned(text.clone().into_owned());
+        let call = |call: &ToolCall<'_>| ToolCall {
+            id: own(&call.id),
+            name: own(&call.name),
+            arguments: own(&call.arguments),
+            canonical_arguments: call.canonical_arguments.clone(),
+        };
+        Message {
+            role: match &self.role {
+                Role::System => Role::System,
+                Role::User => Role::User,
+                Role::Assistant => Role::Assistant,
+                Role::Tool => Role::Tool,
+                Role::Other(name) => Role::Other(own(name)),
+            },
+            text: own(&self.text),
+            thinking: own(&self.thinking),
+            images: self.images,
+            tool_calls: self.tool_calls.iter().map(call).collect(),
+            tool_name: self.tool_name.as_ref().map(own),
+            tool_call_id: self.tool_call_id.as_ref().map(own),
+            source: self.source,
+        }
+    }
 }

@@ -12,6 +12,7 @@
 
 use std::ops::Range;
 
+use super::front::Front;
 use super::ladder::Tokens;
 
 /// How many of the user's messages survive a rollover, the current one included.
@@ -29,6 +30,8 @@ pub enum Edit {
     Keep(Range<usize>),
     /// These messages do not leave; the note, if any, stands in their place.
     Replace(Range<usize>, Option<Note>),
+    /// This message leaves with another text.
+    Rewrite(usize, String),
 }
 
 /// A message of ours in place of what was left out. It is data about the conversation, so it is never
@@ -50,18 +53,6 @@ pub enum Kind {
     Other,
 }
 
-/// What an earlier rollover left of a conversation. Later turns are built on the same front, so that
-/// the upstream's prefix cache holds.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fold {
-    /// How many of the user's messages before the fold still leave verbatim.
-    pub users_kept: usize,
-    /// The limit that made it necessary; under a larger one there is no need for it.
-    pub limit: Tokens,
-    pub note: Note,
-    pub snapshot: String,
-}
-
 impl Plan {
     /// Everything leaves as it came.
     pub fn identity(messages: usize) -> Self {
@@ -72,34 +63,79 @@ impl Plan {
         self.edits.iter().all(|edit| matches!(edit, Edit::Keep(_)))
     }
 
-    /// The messages before `covered` are folded: of them only system messages and the user's last few
-    /// stay, behind the note.
-    pub fn folded(kinds: &[Kind], covered: usize, fold: &Fold) -> Self {
+    /// The messages before `covered` stay behind: of them only system messages and the user's last few
+    /// leave, behind the notes. `recalled` goes right before the user's newest message.
+    pub fn fronted(kinds: &[Kind], covered: usize, front: &Front, recalled: Option<Note>) -> Self {
         let covered = covered.min(kinds.len());
-        let first_kept_user = nth_user_from_end(&kinds[..covered], fold.users_kept);
+        let first_kept_user = nth_user_from_end(&kinds[..covered], front.users_kept);
+        let newest = current_turn(kinds);
         let mut edits = Builder::default();
-        let mut note = Some(&fold.note);
-        for (index, kind) in kinds[..covered].iter().enumerate() {
-            match kind {
-                Kind::System => edits.keep(index),
-                Kind::User if index >= first_kept_user => {
-                    edits.insert(note.take(), index);
-                    edits.keep(index);
-                }
-                Kind::User | Kind::Assistant | Kind::ToolResult | Kind::Other => edits.drop(index),
+        let mut notes = Some(front.notes());
+        let mut recalled = recalled;
+        for (index, kind) in kinds.iter().enumerate() {
+            let leaves = index >= covered || *kind == Kind::System || (*kind == Kind::User && index >= first_kept_user);
+            // Notes go where the first message after them is, but behind the system prompt.
+            if leaves && (index >= covered || *kind != Kind::System) {
+                edits.insert(notes.take().into_iter().flatten(), index);
+                edits.insert(recalled.take_if(|_| index >= newest), index);
             }
+            if leaves { edits.keep(index) } else { edits.drop(index) }
         }
-        edits.insert(note, covered);
-        for index in covered..kinds.len() {
-            edits.keep(index);
+        edits.insert(notes.into_iter().flatten().chain(recalled), kinds.len());
+        Self { edits: edits.0 }
+    }
+
+    /// Every message leaves, with something recalled right before the user's newest one.
+    pub fn with_recalled(kinds: &[Kind], recalled: Note) -> Self {
+        let mut edits = Builder::default();
+        let newest = current_turn(kinds);
+        (0..newest).for_each(|index| edits.keep(index));
+        edits.insert([recalled], newest);
+        (newest..kinds.len()).for_each(|index| edits.keep(index));
+        Self { edits: edits.0 }
+    }
+
+    /// The same, with other texts in place of some messages' own.
+    pub fn rewritten(self, texts: &[(usize, String)]) -> Self {
+        if texts.is_empty() {
+            return self;
+        }
+        let mut edits = Builder::default();
+        for edit in self.edits {
+            match edit {
+                Edit::Keep(range) => {
+                    for index in range {
+                        match texts.iter().find(|(rewritten, _)| *rewritten == index) {
+                            Some((_, text)) => edits.0.push(Edit::Rewrite(index, text.clone())),
+                            None => edits.keep(index),
+                        }
+                    }
+                }
+                other @ (Edit::Replace(..) | Edit::Rewrite(..)) => edits.0.push(other),
+            }
         }
         Self { edits: edits.0 }
     }
 
-    /// The indices of the messages that leave as they came.
+    /// How many messages leave before the one at `cut`, notes among them.
+    pub fn leaving_before(&self, cut: usize) -> usize {
+        let edits = self.edits.iter().take_while(|edit| match edit {
+            Edit::Keep(range) | Edit::Replace(range, _) => range.start < cut,
+            Edit::Rewrite(index, _) => *index < cut,
+        });
+        let leaving = edits.map(|edit| match edit {
+            Edit::Keep(range) => range.end.min(cut) - range.start,
+            Edit::Replace(_, note) => usize::from(note.is_some()),
+            Edit::Rewrite(..) => 1,
+        });
+        leaving.sum()
+    }
+
+    /// The indices of the messages that leave.
     pub fn kept(&self) -> impl Iterator<Item = usize> + '_ {
         self.edits.iter().flat_map(|edit| match edit {
             Edit::Keep(range) => range.clone(),
+            Edit::Rewrite(index, _) => *index..index + 1,
             Edit::Replace(..) => 0..0,
         })
     }
@@ -166,7 +202,34 @@ pub fn users_that_fit(kinds: &[Kind], sizes: &[Tokens], covered: usize, fixed: T
     fitting.max(must_stay)
 }
 
-/// The six lines that begin every rollover's summary.
+/// Where the history may be cut after `start`: where a turn begins, or inside the current turn where an
+/// exchange begins; never between a call and its result, never behind the exchange being answered.
+pub fn cuts(kinds: &[Kind], start: usize) -> Vec<usize> {
+    let (turn, exchange) = (current_turn(kinds), current_exchange(kinds));
+    let begins = |index: usize| match kinds[index] {
+        Kind::User => index <= turn,
+        Kind::Assistant => index > turn && kinds[index - 1] == Kind::ToolResult,
+        Kind::System | Kind::ToolResult | Kind::Other => false,
+    };
+    (start + 1..=exchange.min(kinds.len().saturating_sub(1)))
+        .filter(|&index| begins(index) && whole_from(kinds, index) == index)
+        .collect()
+}
+
+/// The first cut after `start` that leaves no more than `target`, or the last one there is. `fixed` is
+/// everything that leaves besides the messages from `start` on: system prompt, notes, what the template adds.
+pub fn cut_for(kinds: &[Kind], sizes: &[Tokens], start: usize, fixed: Tokens, target: Tokens) -> Option<usize> {
+    let left = |cut: usize| {
+        let must_stay = if users_that_must_stay(kinds, cut) > 0 { sizes[current_turn(kinds)] } else { 0 };
+        let kept = (cut..kinds.len()).filter(|&index| kinds[index] != Kind::System).map(|index| u64::from(sizes[index]));
+        u64::from(fixed) + u64::from(must_stay) + kept.sum::<u64>()
+    };
+    let cuts = cuts(kinds, start);
+    // What is left only shrinks from cut to cut, but for the message that must stay.
+    cuts.iter().copied().find(|&cut| left(cut) <= u64::from(target)).or(cuts.last().copied())
+}
+
+/// The lines that begin every rollover's summary, then the gist.
 pub fn rollover_note(snapshot: &str, messages: usize, checkpoints: usize, tokens_before: Tokens) -> Note {
     Note {
         text: format!(
@@ -205,9 +268,7 @@ impl Builder {
         }
     }
 
-    fn insert(&mut self, note: Option<&Note>, at: usize) {
-        if let Some(note) = note {
-            self.0.push(Edit::Replace(at..at, Some(note.clone())));
-        }
+    fn insert(&mut self, notes: impl IntoIterator<Item = Note>, at: usize) {
+        self.0.extend(notes.into_iter().map(|note| Edit::Replace(at..at, Some(note))));
     }
 }
