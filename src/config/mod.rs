@@ -14,7 +14,7 @@ use std::time::Duration;
 use crate::context::Window;
 use crate::ollama::models::{ConfiguredWindow, full_name};
 
-pub use raw::{LogFormat, Mode, Raw};
+pub use raw::{Durability, LogFormat, Mode, Raw};
 
 /// The configuration file that ships with Loadline: every key with its default and its reason.
 pub const EXAMPLE: &str = include_str!("../../config/loadline.toml");
@@ -36,10 +36,73 @@ pub struct Config {
     pub mode: Mode,
     pub reserve: f64,
     pub max_conversations: usize,
+    pub compaction: Compaction,
+    pub checkpoint: Checkpoint,
+    pub recall: Recall,
+    pub preprocess: Preprocess,
     pub data_dir: PathBuf,
+    pub durability: Durability,
     pub log_format: LogFormat,
     pub log_filter: String,
     pub windows: Windows,
+}
+
+/// When a conversation is compacted, and how far.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Compaction {
+    /// The share of the limit that compaction aims at.
+    pub target: f64,
+    /// The share of the limit that a checkpoint must free to be worth it.
+    pub min_gain: f64,
+    /// How many messages must be new since the last compaction before a checkpoint is written.
+    pub cooldown_messages: usize,
+}
+
+/// How checkpoints are written.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Checkpoint {
+    pub enabled: bool,
+    /// The model that writes; the conversation's own if there is none.
+    pub model: Option<String>,
+    /// How long a request waits for its conversation's checkpoint.
+    pub wait: Duration,
+    /// How long a model may take for one.
+    pub timeout: Duration,
+}
+
+/// What comes back from the archive.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Recall {
+    pub enabled: bool,
+    /// The share of the limit that recalled passages may take.
+    pub share: f64,
+    pub embed_model: Option<String>,
+}
+
+/// What is done to a user's message before it is counted.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Preprocess {
+    all: Preprocessing,
+    models: BTreeMap<String, Preprocessing>,
+    pub intent_model: Option<String>,
+    pub intent_timeout: Duration,
+}
+
+/// The same for one model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Preprocessing {
+    pub clean: bool,
+    /// Messages of more tokens than this are condensed by a model.
+    pub condense_over: Option<u32>,
+}
+
+impl Preprocess {
+    pub fn of(&self, model: &str) -> Preprocessing {
+        if self.models.is_empty() {
+            return self.all;
+        }
+        self.models.get(&full_name(model)).copied().unwrap_or(self.all)
+    }
 }
 
 /// Windows that an operator has written down for models.
@@ -124,7 +187,20 @@ impl Config {
         if !(1..=4096).contains(&raw.server.max_body_mb) {
             return Err(value("server.max_body_mb", "must be between 1 and 4096"));
         }
-        let windows = raw.models.iter().map(|(name, model)| (full_name(name), model.window));
+        for (key, share) in [
+            ("context.target", raw.context.target),
+            ("context.min_gain", raw.context.min_gain),
+            ("recall.share", raw.recall.share),
+        ] {
+            if !(0.0..=0.9).contains(&share) {
+                return Err(value(key, "must be between 0 and 0.9"));
+            }
+        }
+        if !(0.0..=3600.0).contains(&raw.checkpoint.wait_s) {
+            return Err(value("checkpoint.wait_s", "must be between 0 and 3600"));
+        }
+        let windows = raw.models.iter().filter_map(|(name, model)| Some((full_name(name), model.window?)));
+        let windows = windows.collect();
         Ok(Self {
             listen,
             allowed_hosts: raw.server.allowed_hosts.iter().map(|host| host.to_lowercase()).collect(),
@@ -138,12 +214,30 @@ impl Config {
             mode: raw.context.mode,
             reserve: raw.context.reserve,
             max_conversations: raw.context.max_conversations.max(1),
+            compaction: Compaction {
+                target: raw.context.target,
+                min_gain: raw.context.min_gain,
+                cooldown_messages: raw.context.cooldown_messages,
+            },
+            checkpoint: Checkpoint {
+                enabled: raw.checkpoint.enabled,
+                model: named(raw.checkpoint.model),
+                wait: Duration::from_secs_f64(raw.checkpoint.wait_s),
+                timeout: seconds(raw.checkpoint.timeout_s),
+            },
+            recall: Recall {
+                enabled: raw.recall.enabled,
+                share: raw.recall.share,
+                embed_model: named(raw.recall.embed_model),
+            },
+            preprocess: preprocess(&raw.preprocess, &raw.models),
             data_dir: data_dir(&raw.store.data_dir),
+            durability: raw.store.durability,
             log_format: raw.log.format,
             log_filter: raw.log.filter,
             windows: Windows {
                 default: (raw.context.default_window > 0).then_some(raw.context.default_window),
-                models: windows.collect(),
+                models: windows,
             },
         })
     }
@@ -153,7 +247,34 @@ fn seconds(number: u64) -> Duration {
     Duration::from_secs(number)
 }
 
-fn data_dir(written: &str) -> PathBuf {
+fn named(name: String) -> Option<String> {
+    Some(name).filter(|name| !name.is_empty())
+}
+
+fn preprocess(all: &raw::Preprocess, models: &BTreeMap<String, raw::Model>) -> Preprocess {
+    let with = |clean: bool, intent: bool, tokens: u32| Preprocessing { clean, condense_over: intent.then_some(tokens) };
+    let differs = |model: &&raw::Model| model.clean.is_some() || model.intent.is_some() || model.intent_tokens.is_some();
+    let own = |model: &raw::Model| {
+        with(
+            model.clean.unwrap_or(all.clean),
+            model.intent.unwrap_or(all.intent),
+            model.intent_tokens.unwrap_or(all.intent_tokens),
+        )
+    };
+    Preprocess {
+        all: with(all.clean, all.intent, all.intent_tokens),
+        models: models
+            .iter()
+            .filter(|(_, model)| differs(model))
+            .map(|(name, model)| (full_name(name), own(model)))
+            .collect(),
+        intent_model: named(all.intent_model.clone()),
+        intent_timeout: seconds(all.intent_timeout_s),
+    }
+}
+
+/// Where things are kept: as written, or where data of programs usually is.
+pub fn data_dir(written: &str) -> PathBuf {
     if !written.is_empty() {
         return PathBuf::from(written);
     }

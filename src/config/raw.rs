@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 /// The sections that variables can reach.
-pub(super) const SECTIONS: &[&str] = &["server", "upstream", "context", "store", "log"];
+pub(super) const SECTIONS: &[&str] = &["server", "upstream", "context", "checkpoint", "recall", "preprocess", "store", "log"];
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -15,6 +15,9 @@ pub struct Raw {
     pub server: Server,
     pub upstream: Upstream,
     pub context: Context,
+    pub checkpoint: Checkpoint,
+    pub recall: Recall,
+    pub preprocess: Preprocess,
     pub store: Store,
     pub log: Log,
     pub models: BTreeMap<String, Model>,
@@ -77,6 +80,9 @@ pub struct Context {
     pub reserve: f64,
     pub default_window: u32,
     pub max_conversations: usize,
+    pub target: f64,
+    pub min_gain: f64,
+    pub cooldown_messages: usize,
 }
 
 impl Default for Context {
@@ -86,14 +92,72 @@ impl Default for Context {
             reserve: crate::context::ladder::DEFAULT_RESERVE,
             default_window: 0,
             max_conversations: 10_000,
+            target: 0.5,
+            min_gain: 0.1,
+            cooldown_messages: 4,
         }
     }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Checkpoint {
+    pub enabled: bool,
+    pub model: String,
+    pub wait_s: f64,
+    pub timeout_s: u64,
+}
+
+impl Default for Checkpoint {
+    fn default() -> Self {
+        Self { enabled: true, model: String::new(), wait_s: 20.0, timeout_s: 300 }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Recall {
+    pub enabled: bool,
+    pub share: f64,
+    pub embed_model: String,
+}
+
+impl Default for Recall {
+    fn default() -> Self {
+        Self { enabled: true, share: 0.25, embed_model: String::new() }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Preprocess {
+    pub clean: bool,
+    pub intent: bool,
+    pub intent_tokens: u32,
+    pub intent_model: String,
+    pub intent_timeout_s: u64,
+}
+
+impl Default for Preprocess {
+    fn default() -> Self {
+        Self { clean: false, intent: false, intent_tokens: 1500, intent_model: String::new(), intent_timeout_s: 60 }
+    }
+}
+
+/// When a finished turn counts as stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Durability {
+    #[default]
+    Full,
+    Normal,
 }
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Store {
     pub data_dir: String,
+    pub durability: Durability,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -117,8 +181,12 @@ impl Default for Log {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// What is different for one model; what is not said is as everywhere.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Model {
-    pub window: u32,
+    pub window: Option<u32>,
+    pub clean: Option<bool>,
+    pub intent: Option<bool>,
+    pub intent_tokens: Option<u32>,
 }
