@@ -12,6 +12,7 @@ const MAX_TEXT_BYTES: usize = 16 << 20;
 #[derive(Debug, Default)]
 pub struct Answer {
     pub text: String,
+    pub thinking: String,
     pub tool_calls: Vec<ToolCall<'static>>,
     /// How many tokens the prompt had, as the upstream reports it.
     pub prompt_tokens: Option<u32>,
@@ -39,12 +40,22 @@ impl Answer {
 
     /// The answer as the message that the client will send back with its next turn.
     pub fn message(&self) -> Message<'_> {
-        Message { tool_calls: self.tool_calls.clone(), ..Message::plain(Role::Assistant, self.text.as_str(), 0) }
+        Message {
+            thinking: Cow::Borrowed(&self.thinking),
+            tool_calls: self.tool_calls.clone(),
+            ..Message::plain(Role::Assistant, self.text.as_str(), 0)
+        }
     }
 
     pub(super) fn add_text(&mut self, text: &str) {
         if self.text.len() + text.len() <= MAX_TEXT_BYTES {
             self.text.push_str(text);
+        }
+    }
+
+    pub(super) fn add_thinking(&mut self, text: &str) {
+        if self.thinking.len() + text.len() <= MAX_TEXT_BYTES {
+            self.thinking.push_str(text);
         }
     }
 

@@ -197,6 +197,7 @@ pub(super) fn read_frame(frame: &str, answer: &mut Answer) -> Result<(), JsonErr
         Some("content_block_delta") => {
             let delta = Fields::read(fields.get("delta").map_or("{}", RawValue::get), &[])?;
             answer.add_text(&delta.text("text")?.unwrap_or_default());
+            answer.add_thinking(&delta.text("thinking")?.unwrap_or_default());
             if let Some(part) = delta.text("partial_json")? {
                 answer.add_arguments(&part);
             }
@@ -213,6 +214,7 @@ fn read_block(block: &RawValue, answer: &mut Answer) -> Result<(), JsonError> {
     let fields = Fields::read(block.get(), &[])?;
     match fields.text("type")?.as_deref() {
         Some("text") => answer.add_text(&fields.text("text")?.unwrap_or_default()),
+        Some("thinking") => answer.add_thinking(&fields.text("thinking")?.unwrap_or_default()),
         Some("tool_use") => {
             let input = fields.get("input").map_or("{}", RawValue::get);
             answer.tool_calls.push(super::answer::owned(tool_call(

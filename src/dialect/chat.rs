@@ -101,6 +101,7 @@ pub(super) fn read_frame(frame: &str, answer: &mut super::Answer) -> Result<(), 
     if let Some(message) = fields.get("message") {
         let message = Fields::read(message.get(), &[])?;
         answer.add_text(&message.text("content")?.unwrap_or_default());
+        answer.add_thinking(&message.text("thinking")?.unwrap_or_default());
         for raw in message.array("tool_calls")? {
             answer.tool_calls.push(super::answer::owned(call(raw)?));
         }

@@ -69,6 +69,7 @@ pub(super) fn read_frame(frame: &str, answer: &mut Answer) -> Result<(), JsonErr
     let fields = Fields::read(frame, &[])?;
     answer.failed |= fields.get("error").is_some();
     answer.add_text(&fields.text("response")?.unwrap_or_default());
+    answer.add_thinking(&fields.text("thinking")?.unwrap_or_default());
     if fields.flag("done")? == Some(true) {
         answer.done = true;
         answer.prompt_tokens = fields.number("prompt_eval_count")?.map(|count| count as u32);

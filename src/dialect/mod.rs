@@ -15,6 +15,7 @@ pub mod error;
 mod generate;
 mod openai;
 mod responses;
+mod write;
 
 use std::borrow::Cow;
 
@@ -224,6 +225,16 @@ impl Dialect {
         String::from_utf8(bytes).map_err(|_| JsonError::NotPlain)
     }
 
+    /// The messages of a body, each as it is written.
+    pub fn written_messages(self, body: &str) -> Vec<&RawValue> {
+        let list = match self {
+            Self::Chat | Self::OpenAiChat | Self::Anthropic => "messages",
+            Self::Responses => "input",
+            Self::Generate | Self::Completions => return Vec::new(),
+        };
+        Fields::read(body, &[list]).and_then(|fields| fields.array(list)).unwrap_or_default()
+    }
+
     /// The messages of a body as JSON text, for showing what would be sent.
     pub fn messages_json(self, body: &str) -> String {
         let list = match self {
@@ -267,10 +278,21 @@ fn rebuild(elements: &[&RawValue], plan: &Plan, note: impl Fn(&Note) -> String) 
             Edit::Keep(range) => elements[range.clone()].iter().for_each(|element| add(element.get())),
             Edit::Replace(_, Some(inserted)) => add(&note(inserted)),
             Edit::Replace(_, None) => {}
+            Edit::Rewrite(index, text) => add(&with_text(elements[*index], text)),
         }
     }
     out.push(']');
     out
+}
+
+/// A message with another text. One that has more in it than text stays as it is.
+fn with_text(element: &RawValue, text: &str) -> String {
+    let written = element.get();
+    let replaced = Fields::read(written, &["content"]).ok().and_then(|fields| {
+        let content = fields.get("content").filter(|content| content.get().starts_with('"'))?;
+        String::from_utf8(json::splice(written, &[(json::range_in(written, content), json::quote(text))])).ok()
+    });
+    replaced.unwrap_or_else(|| written.to_owned())
 }
 
 /// The sampling room a request asks for; negative numbers and zero mean "as much as you like" upstream.

@@ -173,6 +173,7 @@ pub(super) fn read_frame(frame: &str, answer: &mut Answer) -> Result<(), JsonErr
         let Some(message) = choice.get("delta").or_else(|| choice.get("message")) else { continue };
         let message = Fields::read(message.get(), &[])?;
         answer.add_text(&message.text("content")?.unwrap_or_default());
+        answer.add_thinking(&message.text("reasoning")?.unwrap_or_default());
         for raw in message.array("tool_calls")? {
             answer.tool_calls.push(super::answer::owned(call(raw)?));
         }

@@ -34,8 +34,9 @@ impl Frames {
         Self { framing, partial: Vec::new(), data: Vec::new(), gave_up: false }
     }
 
-    /// Takes the next bytes and calls `each` for every frame they complete.
-    pub fn push(&mut self, bytes: &[u8], mut each: impl FnMut(&[u8])) {
+    /// Takes the next bytes and calls `each` for every frame they complete, with the place in these bytes
+    /// where the frame begins (0 if it began earlier).
+    pub fn push(&mut self, bytes: &[u8], mut each: impl FnMut(&[u8], usize)) {
         if self.gave_up {
             return;
         }
@@ -62,18 +63,27 @@ impl Frames {
         self.gave_up
     }
 
-    fn lines(&mut self, mut bytes: &[u8], each: &mut impl FnMut(&[u8])) {
-        while let Some(end) = memchr::memchr(b'\n', bytes) {
+    fn lines(&mut self, bytes: &[u8], each: &mut impl FnMut(&[u8], usize)) {
+        let (mut read, mut frame_at) = (0, 0);
+        while let Some(end) = memchr::memchr(b'\n', &bytes[read..]).map(|end| read + end) {
+            let mut complete = false;
+            let mut each = |frame: &[u8]| {
+                complete = true;
+                each(frame, frame_at);
+            };
             if self.partial.is_empty() {
-                Self::line(self.framing, &mut self.data, &bytes[..end], each);
+                Self::line(self.framing, &mut self.data, &bytes[read..end], &mut each);
             } else {
-                self.partial.extend_from_slice(&bytes[..end]);
+                self.partial.extend_from_slice(&bytes[read..end]);
                 let line = std::mem::take(&mut self.partial);
-                Self::line(self.framing, &mut self.data, &line, each);
+                Self::line(self.framing, &mut self.data, &line, &mut each);
             }
-            bytes = &bytes[end + 1..];
+            read = end + 1;
+            if complete {
+                frame_at = read;
+            }
         }
-        self.partial.extend_from_slice(bytes);
+        self.partial.extend_from_slice(&bytes[read..]);
     }
 
     fn line(framing: Framing, data: &mut Vec<u8>, line: &[u8], each: &mut impl FnMut(&[u8])) {
@@ -105,7 +115,7 @@ mod tests {
         let mut reader = Frames::new(framing);
         let mut frames = Vec::new();
         for piece in pieces {
-            reader.push(piece, |frame| frames.push(frame.to_vec()));
+            reader.push(piece, |frame, _| frames.push(frame.to_vec()));
         }
         reader.finish(|frame| frames.push(frame.to_vec()));
         frames
@@ -125,11 +135,25 @@ mod tests {
     }
 
     #[test]
+    fn a_frame_is_told_where_it_begins_among_the_new_bytes() {
+        let begins = |framing, pieces: &[&str]| {
+            let mut reader = Frames::new(framing);
+            let mut places = Vec::new();
+            for piece in pieces {
+                reader.push(piece.as_bytes(), |_, at| places.push(at));
+            }
+            places
+        };
+        assert_eq!(begins(Framing::Ndjson, &["{}\n{\"a\":1}\n{", "}\n{}\n"]), [0, 3, 0, 2]);
+        assert_eq!(begins(Framing::Sse, &["data: a\n\nevent: e\ndata: b\n\nda", "ta: c\n\n"]), [0, 9, 0]);
+    }
+
+    #[test]
     fn a_line_past_the_bound_is_given_up_not_kept() {
         let mut reader = Frames::new(Framing::Ndjson);
         let piece = vec![b'x'; 1 << 20];
         for _ in 0..10 {
-            reader.push(&piece, |_| {});
+            reader.push(&piece, |_, _| {});
         }
         assert!(reader.gave_up() && reader.partial.is_empty());
     }

@@ -95,6 +95,10 @@ impl<'a> Fields<'a> {
         self.get(name).map_or_else(|| Ok(Vec::new()), array)
     }
 
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
