@@ -2,8 +2,9 @@
 //!
 //! [`client`] carries bytes. [`models`] asks `/api/show` and `/api/ps` and keeps the answers;
 //! [`render`] asks for renderings; [`count`] turns a request into a number with all of that;
-//! [`overflow`] reads the errors that come when a number was wrong after all.
+//! [`overflow`] reads the errors that come when a number was wrong after all. [`ask`] puts questions of our own.
 
+pub mod ask;
 pub mod client;
 pub mod count;
 pub mod models;

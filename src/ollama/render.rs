@@ -73,7 +73,7 @@ fn chat_body(mut body: String, messages: &[Message<'_>], texts: Texts<'_>) -> St
     body
 }
 
-fn message_json(message: &Message<'_>, text: &str) -> String {
+pub(super) fn message_json(message: &Message<'_>, text: &str) -> String {
     let mut out = format!("{{\"role\":{},\"content\":{}", json::quote(message.role.name()), json::quote(text));
     let mut field = |name: &str, value: &str| {
         out.push_str(&format!(",\"{name}\":{value}"));
