@@ -1,0 +1,178 @@
+//! Checkpoints: notes on the older part of a conversation, written by a model after an answer at 80 %.
+//!
+//! Background work with one rule: nobody waits long for it. One is written at a time. When a request of
+//! somebody else arrives, the model is taken back at once and the notes are continued when it is idle
+//! again. A request of the same conversation waits for its checkpoint, within bounds, because it is what
+//! makes the next prompt short. When the model fails, answers nothing, or answers longer than what it read,
+//! notes are extracted without it. In the end there is always a checkpoint.
+
+pub(crate) mod prompt;
+mod write;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::sync::{Semaphore, watch};
+use tokio::time::Instant;
+
+use crate::context::identity::ConversationId;
+use crate::events::Event;
+use crate::proxy::Gateway;
+pub use write::{Cost, Job};
+
+/// How often the model may be taken back before the notes are made without it.
+const MAX_DEFERRALS: u32 = 3;
+
+/// How far a checkpoint has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// It will be written as soon as its turn comes.
+    Starting,
+    Writing,
+    /// Somebody else needs the model.
+    Deferred,
+    Done,
+}
+
+/// The checkpoints being written, and who needs the model meanwhile.
+#[derive(Debug)]
+pub struct Checkpoints {
+    running: Mutex<HashMap<ConversationId, watch::Receiver<Phase>>>,
+    /// How many requests of users are with the upstream.
+    active: watch::Sender<usize>,
+    one_at_a_time: Semaphore,
+}
+
+/// A user's request is with the upstream as long as this lives.
+#[derive(Debug)]
+pub struct Active(watch::Sender<usize>);
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        self.0.send_modify(|active| *active = active.saturating_sub(1));
+    }
+}
+
+/// What came of waiting for a checkpoint.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Waited {
+    pub took: Duration,
+    pub written: bool,
+}
+
+impl Default for Checkpoints {
+    fn default() -> Self {
+        Self { running: Mutex::default(), active: watch::Sender::new(0), one_at_a_time: Semaphore::new(1) }
+    }
+}
+
+impl Checkpoints {
+    /// A user's request goes to the upstream: background work makes way.
+    pub fn active(&self) -> Active {
+        self.active.send_modify(|active| *active += 1);
+        Active(self.active.clone())
+    }
+
+    /// Waits for a conversation's checkpoint if one is being written; `None` if none is.
+    pub async fn wait(&self, conversation: ConversationId, at_most: Duration) -> Option<Waited> {
+        let mut phase = self.running().get(&conversation).cloned()?;
+        let under_way = |phase: &Phase| matches!(phase, Phase::Starting | Phase::Writing);
+        if !under_way(&phase.borrow()) {
+            return None;
+        }
+        let started = Instant::now();
+        let over = tokio::time::timeout(at_most, phase.wait_for(|phase| !under_way(phase))).await;
+        let written = over.is_ok_and(|phase| phase.is_ok_and(|phase| *phase == Phase::Done));
+        Some(Waited { took: started.elapsed(), written })
+    }
+
+    /// How many are under way.
+    pub fn under_way(&self) -> usize {
+        self.running().len()
+    }
+
+    fn running(&self) -> MutexGuard<'_, HashMap<ConversationId, watch::Receiver<Phase>>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Begins a checkpoint in the background, unless the conversation's last one is still under way.
+pub fn schedule(gateway: &Arc<Gateway>, job: Job) {
+    let conversation = job.turn.conversation;
+    let (phase, watched) = watch::channel(Phase::Starting);
+    {
+        let mut running = gateway.checkpoints.running();
+        if running.contains_key(&conversation) {
+            return;
+        }
+        running.insert(conversation, watched);
+    }
+    let gateway = Arc::clone(gateway);
+    tokio::spawn(async move {
+        // Whatever happens in there, the conversation is free again afterwards.
+        let running = Running { gateway: &gateway, conversation, phase: &phase };
+        run(&gateway, job, &phase).await;
+        drop(running);
+    });
+}
+
+struct Running<'g> {
+    gateway: &'g Gateway,
+    conversation: ConversationId,
+    phase: &'g watch::Sender<Phase>,
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.gateway.checkpoints.running().remove(&self.conversation);
+        self.phase.send_replace(Phase::Done);
+    }
+}
+
+async fn run(gateway: &Gateway, job: Job, phase: &watch::Sender<Phase>) {
+    let Some(mut draft) = job.draft(gateway) else { return };
+    let told = |kind, body| gateway.events.publish(&job.turn, Event { kind, body });
+    told("checkpoint.started", json!({ "messages": [draft.first(), draft.last()], "model": draft.author() }));
+    let deadline = Instant::now() + gateway.config.checkpoint.timeout;
+    let mut deferrals = 0;
+    let mut active = gateway.checkpoints.active.subscribe();
+    while !draft.is_written() {
+        let Ok(_turn) = gateway.checkpoints.one_at_a_time.acquire().await else { break };
+        // The sender lives as long as the gateway.
+        let _idle = active.wait_for(|active| *active == 0).await.map(|_| ());
+        phase.send_replace(Phase::Writing);
+        let busy = async {
+            let _busy = active.wait_for(|active| *active > 0).await;
+        };
+        let preempted = tokio::select! {
+            biased;
+            () = busy => true,
+            stepped = tokio::time::timeout_at(deadline, draft.step(gateway, &job)) => {
+                if let Ok(Err(error)) = &stepped {
+                    tracing::warn!(conversation = job.turn.conversation, %error, "a model could not write a checkpoint");
+                    told("checkpoint.failed", json!({ "reason": error.to_string() }));
+                }
+                if matches!(stepped, Ok(Ok(()))) {
+                    told("checkpoint.progress", json!({ "done": draft.done(), "of": draft.of() }));
+                } else {
+                    draft.give_up();
+                }
+                false
+            }
+        };
+        if preempted {
+            deferrals += 1;
+            phase.send_replace(Phase::Deferred);
+            told("checkpoint.deferred", json!({ "times": deferrals, "done": draft.done(), "of": draft.of() }));
+            if deferrals >= MAX_DEFERRALS {
+                draft.give_up();
+            }
+        }
+    }
+    if let Err(reason) = draft.keep(gateway, &job).await {
+        tracing::warn!(conversation = job.turn.conversation, reason, "a checkpoint was not kept");
+        told("checkpoint.failed", json!({ "reason": reason }));
+    }
+}
