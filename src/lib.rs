@@ -8,15 +8,20 @@
 //!   its own original JSON. [`json`] and [`framing`] are the bytes below that.
 //! * [`ollama`] is the upstream: its client, and what it says about a model (window, vocabulary, template).
 //! * [`tokenize`] counts as the upstream will, [`context`] decides. Both are pure, but for reading a model file.
-//! * [`store`] keeps what must not be lost; [`config`] is what an operator may say; [`telemetry`] is
+//! * [`checkpoint`] has a model write notes on what is to leave the prompt, in the background.
+//! * [`history`] writes stored conversations for others.
+//! * [`store`] keeps what must not be lost; [`events`] tells what happens, as it happens; [`config`] is what an operator may say; [`telemetry`] is
 //!   what an operator may see.
 //! * [`sim`] is an Ollama that needs no Ollama; [`commands`] is the command line.
 
+pub mod checkpoint;
 pub mod commands;
 pub mod config;
 pub mod context;
 pub mod dialect;
+pub mod events;
 pub mod framing;
+pub mod history;
 pub mod json;
 pub mod ollama;
 pub mod proxy;

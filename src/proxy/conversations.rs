@@ -1,28 +1,33 @@
 //! Which conversations are under way, and how far each has come.
 //!
-//! Kept in memory: the links of [`crate::context::identity`], and what a rollover has left of a
-//! conversation. Bounded: the conversation that was quiet longest is forgotten first, and a chat that
-//! is forgotten is simply a new one.
+//! Memory holds those that were used last: the links of [`crate::context::identity`], and the fronts that
+//! compaction has made. Everything is in the store as well; a conversation that was forgotten here is
+//! found there, with a handful of look-ups, when it goes on.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::context::identity::{ConversationId, LinkMap, Placement, place};
-use crate::context::{ChainKey, Fold, Link, Message};
+use super::recall::Archive;
+use crate::context::identity::{ConversationId, Known, LinkMap, Placement, place};
+use crate::context::{ChainKey, Front, Link, Message, Note};
 
 /// Messages remembered over all conversations; each takes about a hundred bytes.
 const MAX_LINKS: usize = 2_000_000;
 
-/// Branches of one conversation that may have been rolled over.
-const MAX_FOLDS: usize = 8;
+/// Fronts of one conversation: each compaction makes one, and branches go back to earlier ones.
+const MAX_FRONTS: usize = 32;
+
+/// Conversations whose archive is kept ready for recall.
+const MAX_ARCHIVES: usize = 32;
 
 /// A request's place among the conversations.
 #[derive(Debug, Clone)]
 pub struct Turn {
     pub conversation: ConversationId,
     pub placement: Placement,
-    user: String,
-    links: Vec<Link>,
+    pub user: Arc<str>,
+    pub links: Arc<[Link]>,
 }
 
 impl Turn {
@@ -30,6 +35,37 @@ impl Turn {
     pub fn snapshot_id(&self) -> String {
         let last = self.links.last().map(Link::to_hex).unwrap_or_default();
         format!("snapshot-{last:0<32}")
+    }
+
+    /// How many of the request's messages are known already.
+    pub fn shared(&self) -> usize {
+        match self.placement {
+            Placement::New => 0,
+            Placement::Continues { shared, .. } | Placement::Branch { shared, .. } => shared,
+        }
+    }
+}
+
+/// A front, and how many of the request's messages it covers.
+#[derive(Debug, Clone)]
+pub struct Covering {
+    pub front: Arc<Front>,
+    pub covered: usize,
+    pub link: Link,
+}
+
+/// What was recalled for a turn. The steps of one turn get the same, so that its front stays the same.
+#[derive(Debug, Clone)]
+pub struct Recalled {
+    pub note: Note,
+    /// Which of the request's messages are quoted, and which bytes of each.
+    pub passages: Vec<(usize, Vec<Range<usize>>)>,
+}
+
+impl Recalled {
+    /// Which of the request's messages are quoted.
+    pub fn messages(&self) -> Vec<usize> {
+        self.passages.iter().map(|(message, _)| *message).collect()
     }
 }
 
@@ -43,19 +79,33 @@ pub struct Conversations {
 
 #[derive(Debug, Default)]
 struct State {
-    next_id: ConversationId,
     clock: u64,
     links: LinkMap,
     conversations: HashMap<ConversationId, Conversation>,
+    /// Archives ready for recall, by the link they go up to; with the time of the last use.
+    archives: HashMap<Link, (u64, Arc<Archive>)>,
 }
 
 #[derive(Debug)]
 struct Conversation {
-    user: String,
+    user: Arc<str>,
     last_used: u64,
     links: Vec<Link>,
-    /// What leaves instead of the history up to a link; branches may have folds of their own.
-    folds: Vec<(Link, Fold)>,
+    /// What leaves instead of the history up to a link; branches may have fronts of their own.
+    fronts: Vec<(Link, Arc<Front>)>,
+    /// What the newest turn recalled: the user's message and the front it was for.
+    recalled: Option<(Link, Link, Option<Recalled>)>,
+}
+
+/// A conversation as the store knows it, for taking it back into memory.
+#[derive(Debug)]
+pub struct Stored {
+    pub conversation: ConversationId,
+    /// How many of the links are stored.
+    pub shared: usize,
+    pub answered: bool,
+    pub tip: bool,
+    pub fronts: Vec<(Link, Front)>,
 }
 
 impl Conversations {
@@ -63,70 +113,116 @@ impl Conversations {
         Self { key, max, state: Mutex::default() }
     }
 
-    /// Finds the conversation that a history belongs to, or begins one. `named` is what the client says
-    /// it is; it counts only if it is that user's.
-    pub fn place(&self, user: &str, messages: &[Message<'_>], named: Option<ConversationId>) -> Turn {
-        let links = self.key.links(user, messages);
-        let mut state = self.state();
-        let placement = place(&links, |link| state.links.get(link));
-        let owned = |id: &ConversationId| state.conversations.get(id).is_some_and(|known| known.user == user);
-        let conversation = match (named.filter(owned), placement) {
-            (Some(named), _) => named,
-            (None, Placement::Continues { conversation, .. } | Placement::Branch { conversation, .. }) => conversation,
-            (None, Placement::New) => {
-                state.next_id += 1;
-                state.next_id
+    /// The links of a history.
+    pub fn links(&self, user: &str, messages: &[Message<'_>]) -> Arc<[Link]> {
+        self.key.links(user, messages).into()
+    }
+
+    /// The link after an answer.
+    pub fn answer_link(&self, turn: &Turn, answer: &Message<'_>) -> Link {
+        let last = turn.links.last().copied().unwrap_or_else(|| self.key.start(&turn.user));
+        self.key.extend(last, answer)
+    }
+
+    /// Where a history belongs, as far as memory goes.
+    pub fn find(&self, links: &[Link]) -> Placement {
+        let state = self.state();
+        place(links, |link| state.links.get(link))
+    }
+
+    /// Takes a conversation back from the store.
+    pub fn adopt(&self, user: &str, links: &[Link], stored: Stored) {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let id = stored.conversation;
+        state.touch(id, user);
+        for (number, link) in links.iter().take(stored.shared).enumerate() {
+            let last = number + 1 == stored.shared;
+            let known = Known { conversation: id, answered: stored.answered && last, tip: stored.tip && last };
+            state.links.adopt(*link, known);
+        }
+        if let Some(conversation) = state.conversations.get_mut(&id) {
+            conversation.links.extend(&links[..stored.shared.min(links.len())]);
+            if conversation.fronts.is_empty() {
+                let skipped = stored.fronts.len().saturating_sub(MAX_FRONTS);
+                let fronts = stored.fronts.into_iter().skip(skipped);
+                conversation.fronts = fronts.map(|(link, front)| (link, Arc::new(front))).collect();
             }
-        };
+        }
+    }
+
+    /// Begins a turn in a conversation.
+    pub fn enter(&self, user: &str, links: Arc<[Link]>, placement: Placement, conversation: ConversationId) -> Turn {
+        let mut state = self.state();
         state.touch(conversation, user);
         state.forget_oldest(self.max);
-        Turn { conversation, placement, user: user.to_owned(), links }
+        let user = state.conversations.get(&conversation).map_or_else(|| user.into(), |known| Arc::clone(&known.user));
+        Turn { conversation, placement, user, links }
     }
 
-    /// Whether a conversation is there and belongs to that user.
-    pub fn owns(&self, user: &str, conversation: ConversationId) -> bool {
-        self.state().conversations.get(&conversation).is_some_and(|known| known.user == user)
+    /// Whether memory has a conversation, and whose it is.
+    pub fn owner(&self, conversation: ConversationId) -> Option<Arc<str>> {
+        self.state().conversations.get(&conversation).map(|known| Arc::clone(&known.user))
     }
 
-    /// The same without leaving a trace, for dry runs.
-    pub fn look(&self, user: &str, messages: &[Message<'_>]) -> Option<Turn> {
-        let links = self.key.links(user, messages);
+    /// The front that covers most of this history.
+    pub fn front(&self, turn: &Turn) -> Option<Covering> {
         let state = self.state();
-        match place(&links, |link| state.links.get(link)) {
-            Placement::New => None,
-            placement @ (Placement::Continues { conversation, .. } | Placement::Branch { conversation, .. }) => {
-                Some(Turn { conversation, placement, user: user.to_owned(), links })
+        let fronts = &state.conversations.get(&turn.conversation)?.fronts;
+        let position = |covered: &Link| turn.links.iter().rposition(|link| link == covered);
+        let found = fronts.iter().filter_map(|(link, front)| Some((position(link)?, link, front)));
+        let (position, link, front) = found.max_by_key(|(at, ..)| *at)?;
+        Some(Covering { front: Arc::clone(front), covered: position + 1, link: *link })
+    }
+
+    /// Remembers the front that stands for the history up to `covered`.
+    pub fn set_front(&self, conversation: ConversationId, covered: Link, front: Arc<Front>) {
+        if let Some(conversation) = self.state().conversations.get_mut(&conversation) {
+            conversation.fronts.retain(|(known, _)| *known != covered);
+            if conversation.fronts.len() >= MAX_FRONTS {
+                conversation.fronts.remove(0);
             }
+            conversation.fronts.push((covered, front));
         }
     }
 
-    /// What the latest rollover left that this history still contains: the number of messages covered,
-    /// and the fold.
-    pub fn fold(&self, turn: &Turn) -> Option<(usize, Fold)> {
+    /// What this turn has recalled already, behind the front that ends at `covered`. The inner `None` is
+    /// a turn that needs nothing.
+    pub fn recalled(&self, turn: &Turn, newest: Link, covered: Link) -> Option<Option<Recalled>> {
         let state = self.state();
-        let folds = &state.conversations.get(&turn.conversation)?.folds;
-        let position = |(covered, _): &&(Link, Fold)| turn.links.iter().rposition(|link| link == covered);
-        let (position, (_, fold)) =
-            folds.iter().filter_map(|fold| Some((position(&fold)?, fold))).max_by_key(|(at, _)| *at)?;
-        Some((position + 1, fold.clone()))
+        let (message, front, recalled) = state.conversations.get(&turn.conversation)?.recalled.as_ref()?;
+        (*message == newest && *front == covered).then(|| recalled.clone())
     }
 
-    /// Remembers what a rollover left of the first `covered` messages.
-    pub fn set_fold(&self, turn: &Turn, covered: usize, fold: Fold) {
-        let Some(link) = covered.checked_sub(1).and_then(|last| turn.links.get(last)) else { return };
+    pub fn set_recalled(&self, turn: &Turn, newest: Link, covered: Link, recalled: Option<Recalled>) {
         if let Some(conversation) = self.state().conversations.get_mut(&turn.conversation) {
-            conversation.folds.retain(|(known, _)| known != link);
-            if conversation.folds.len() >= MAX_FOLDS {
-                conversation.folds.remove(0);
-            }
-            conversation.folds.push((*link, fold));
+            conversation.recalled = Some((newest, covered, recalled));
         }
+    }
+
+    /// The archive up to a link, if it is ready.
+    pub fn archive(&self, covered: &Link) -> Option<Arc<Archive>> {
+        let mut state = self.state();
+        state.clock += 1;
+        let clock = state.clock;
+        let (used, archive) = state.archives.get_mut(covered)?;
+        *used = clock;
+        Some(Arc::clone(archive))
+    }
+
+    pub fn set_archive(&self, covered: Link, archive: Arc<Archive>) {
+        let mut state = self.state();
+        let clock = state.clock;
+        if state.archives.len() >= MAX_ARCHIVES
+            && let Some(oldest) = state.archives.iter().min_by_key(|(_, (used, _))| *used).map(|(link, _)| *link)
+        {
+            state.archives.remove(&oldest);
+        }
+        state.archives.insert(covered, (clock, archive));
     }
 
     /// Remembers a finished turn, so that the next one is recognised.
-    pub fn record(&self, turn: &Turn, answer: &Message<'_>) {
-        let last = turn.links.last().copied().unwrap_or_else(|| self.key.start(&turn.user));
-        let answer = self.key.extend(last, answer);
+    pub fn record(&self, turn: &Turn, answer: Link) {
         let mut guard = self.state();
         let state = &mut *guard;
         state.touch(turn.conversation, &turn.user);
@@ -151,7 +247,13 @@ impl State {
     fn touch(&mut self, id: ConversationId, user: &str) {
         self.clock += 1;
         let clock = self.clock;
-        let fresh = || Conversation { user: user.to_owned(), last_used: clock, links: Vec::new(), folds: Vec::new() };
+        let fresh = || Conversation {
+            user: user.into(),
+            last_used: clock,
+            links: Vec::new(),
+            fronts: Vec::new(),
+            recalled: None,
+        };
         self.conversations.entry(id).or_insert_with(fresh).last_used = clock;
     }
 

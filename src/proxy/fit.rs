@@ -1,21 +1,25 @@
 //! From a request to the request that may leave: count, decide, plan, and count again what the plan made.
 //!
-//! What is counted is always the very body that would be sent. A plan that turns out too large is made
-//! smaller and counted again, a few times; what cannot be made to fit is refused with the reason.
+//! What is counted is always the very body that would be sent. What a compaction has left of the
+//! beginning stands in for it; what bears on the newest message comes back from the archive; a plan that
+//! turns out too large is made smaller and counted again, a few times; what cannot be made to fit is
+//! refused with the reason.
+
+use std::collections::HashMap;
 
 use bytes::Bytes;
 use http::StatusCode;
 
-use super::Gateway;
-use super::conversations::Turn;
+use super::conversations::{Covering, Recalled, Turn};
 use super::gate::LOCAL_USER;
 use super::headers::Report;
 use super::respond::Refusal;
+use super::{Gateway, compact, recall};
 use crate::config::Mode;
-use crate::context::plan::{
-    Kind, current_exchange, current_turn, rollover_note, users_that_fit, users_that_must_stay, whole_from,
-};
-use crate::context::{Action, Budget, Decision, Fold, Message, Plan, Role, Tokens, Usage, Window};
+use crate::context::clean::{self, Cleaning};
+use crate::context::identity::Placement;
+use crate::context::plan::{Kind, current_exchange, users_that_must_stay, whole_from};
+use crate::context::{Action, Budget, Decision, Message, Note, Plan, Tokens, Usage, Window};
 use crate::dialect::{Dialect, Prompt, Request};
 use crate::ollama::count::{Count, count, load, off_the_worker, rough_size};
 use crate::ollama::models::{Model, WindowSource};
@@ -30,6 +34,15 @@ pub struct Arrived<'a> {
     pub turn: Option<&'a Turn>,
     /// Tokens by which counts were too low, as the upstream has just said.
     pub correction: Tokens,
+    pub prepared: &'a Prepared,
+}
+
+/// What is done to the user's messages before they are counted.
+#[derive(Debug, Default)]
+pub struct Prepared {
+    pub clean: bool,
+    /// Texts that a model has condensed, by the index of the dialect's message.
+    pub condensed: HashMap<usize, String>,
 }
 
 /// Whether anything may be written down.
@@ -39,12 +52,36 @@ pub enum Effects {
     DryRun,
 }
 
+/// What leaves, laid out and counted.
+#[derive(Debug)]
+pub struct Laid {
+    pub body: String,
+    pub count: Count,
+    pub plan: Plan,
+    pub covering: Option<Covering>,
+    pub recalled: Option<Recalled>,
+    pub rewritten: Vec<Rewritten>,
+}
+
+/// A message that leaves with another text than it came with.
+#[derive(Debug, Clone)]
+pub struct Rewritten {
+    /// The index of the dialect's message.
+    pub index: usize,
+    pub text: String,
+    pub done: Vec<&'static str>,
+}
+
 /// A request that may leave.
 #[derive(Debug)]
 pub struct Fitted {
     pub body: Bytes,
     pub count: Count,
     pub report: Report,
+    pub plan: Plan,
+    pub covering: Option<Covering>,
+    pub recalled: Option<Recalled>,
+    pub rewritten: Vec<Rewritten>,
     /// Whether it was made to fit, or only looked at.
     pub enforced: bool,
     pub window: Window,
@@ -82,56 +119,54 @@ impl Fit {
     }
 }
 
-/// A body with its count.
-struct Counted {
-    body: String,
-    count: Count,
-}
-
 /// Makes a request fit.
 pub async fn fit(gateway: &Gateway, model: &Model, arrived: &Arrived<'_>, effects: Effects) -> Result<Fit, Refusal> {
     let (window, source) = window(gateway, model, arrived.request).await;
     let mut budget = Budget::new(window, gateway.config.reserve, arrived.request.answer_tokens);
     budget.limit = budget.limit.saturating_sub(arrived.correction).max(1);
-    let (now, earlier_snapshot) = with_earlier_fold(gateway, model, arrived, budget.limit).await;
+    let observe = gateway.config.mode == Mode::Observe;
+    let now = as_it_stands(gateway, model, arrived, budget.limit).await;
     let usage = Usage { total: now.count.tokens, limit: budget.limit };
     let decision = Decision::of(usage);
-    let observe = gateway.config.mode == Mode::Observe;
     let mut report = Report {
-        conversation: arrived.turn.map(|turn| turn.conversation),
+        conversation: arrived.turn.map(|turn| turn.conversation).filter(|id| *id > 0),
         sent: usage,
         arrived: usage,
         basis: now.count.basis,
         action: decision.action(),
         warnings: decision.warning().into_iter().collect(),
-        snapshot: earlier_snapshot,
+        snapshot: None,
+        receipt: None,
         observe,
     };
-    let fitted = |now: Counted, report: Report| {
-        let body = if observe { now.body } else { arrived.dialect.forbid_truncation(&now.body) };
-        Fit::Fits(Box::new(Fitted {
-            body: body.into(),
-            count: now.count,
-            report,
-            enforced: !observe,
-            window,
-            window_is_a_guess: matches!(
-                source,
-                WindowSource::Loaded | WindowSource::Configured | WindowSource::OllamaDefault
-            ),
-            comparable: is_read_once(arrived.request),
-        }))
-    };
     let effects = if observe { Effects::DryRun } else { effects };
-    let rolled = match decision {
-        // Compression works on checkpoints; while there are none, a prompt that fits leaves as it is.
-        Decision::Under(_) | Decision::Told(_) | Decision::Checkpoint(_) | Decision::Compression(_) => None,
-        Decision::Rollover(_) => roll_over(gateway, model, arrived, usage, effects).await?,
+    let compacted = match decision {
+        Decision::Under(_) | Decision::Told(_) | Decision::Checkpoint(_) => None,
+        Decision::Compression(_) => compact::compress(gateway, model, arrived, &now, usage, effects).await?,
+        Decision::Rollover(_) => compact::roll_over(gateway, model, arrived, &now, usage, effects).await?,
     };
-    if rolled.is_none() && matches!(decision, Decision::Rollover(_)) {
+    if compacted.is_none() && matches!(decision, Decision::Rollover(_)) {
         // Exactly at the limit a prompt still fits, even if nothing can be left out of it.
         report.action = if usage.fits() { Action::None } else { Action::Refused };
     }
+    let guessed =
+        matches!(source, WindowSource::Loaded | WindowSource::Configured | WindowSource::OllamaDefault);
+    let fitted = |laid: Laid, report: Report| {
+        let body = if observe { laid.body } else { arrived.dialect.forbid_truncation(&laid.body) };
+        Fit::Fits(Box::new(Fitted {
+            body: body.into(),
+            count: laid.count,
+            report,
+            plan: laid.plan,
+            covering: laid.covering,
+            recalled: laid.recalled,
+            rewritten: laid.rewritten,
+            enforced: !observe,
+            window,
+            window_is_a_guess: guessed,
+            comparable: is_read_once(arrived.request),
+        }))
+    };
     if observe {
         report.warnings.extend(what_ollama_will_drop(model, arrived, now.count.tokens, window));
         return Ok(fitted(now, report));
@@ -140,11 +175,114 @@ pub async fn fit(gateway: &Gateway, model: &Model, arrived: &Arrived<'_>, effect
         let message = off_the_worker(arrived.body.len(), || refusal(model, arrived, usage, window));
         return Ok(Fit::TooLarge(Box::new(TooLarge { report, message })));
     }
-    let Some((rolled, snapshot)) = rolled else { return Ok(fitted(now, report)) };
-    report.sent.total = rolled.count.tokens;
-    report.basis = rolled.count.basis;
-    report.snapshot = Some(snapshot);
-    Ok(fitted(rolled, report))
+    let laid = recall::recall(gateway, model, arrived, compacted.unwrap_or(now), budget.limit, effects).await;
+    report.sent.total = laid.count.tokens;
+    report.basis = laid.count.basis;
+    report.snapshot = laid.covering.as_ref().and_then(|covering| covering.front.snapshot().map(str::to_owned));
+    Ok(fitted(laid, report))
+}
+
+/// The request with the front that its conversation has, counted.
+async fn as_it_stands(gateway: &Gateway, model: &Model, arrived: &Arrived<'_>, limit: Tokens) -> Laid {
+    if gateway.config.mode == Mode::Enforce
+        && let Some(turn) = arrived.turn
+        && let Some(covering) = gateway.conversations.front(turn)
+        && limit <= covering.front.limit.saturating_add(covering.front.limit / 4)
+        && let Some(laid) = lay(gateway, model, arrived, Some(covering), None).await
+    {
+        return laid;
+    }
+    if let Some(laid) = lay(gateway, model, arrived, None, None).await {
+        return laid;
+    }
+    // Nothing was edited, so nothing could go wrong with it; but a body that cannot be written again leaves as it is.
+    let count = count(gateway.upstream(), model, arrived.request).await;
+    let plan = Plan::identity(arrived.request.kinds.len());
+    Laid { body: arrived.body.to_owned(), count, plan, covering: None, recalled: None, rewritten: Vec::new() }
+}
+
+/// Lays out what leaves behind a front, and counts it. `None` if the front would cover something of the
+/// exchange that is being answered.
+pub(super) async fn lay(
+    gateway: &Gateway,
+    model: &Model,
+    arrived: &Arrived<'_>,
+    covering: Option<Covering>,
+    recalled: Option<Recalled>,
+) -> Option<Laid> {
+    let kinds = &arrived.request.kinds;
+    let note = || recalled.as_ref().map(|recalled| Note { text: recalled.note.text.clone() });
+    let (plan, from) = match (&covering, &arrived.request.prompt) {
+        (Some(covering), Prompt::Chat(messages)) => {
+            let wire = messages.get(covering.covered)?.source;
+            if wire > whole_from(kinds, current_exchange(kinds))
+                || whole_from(kinds, wire) != wire
+                || covering.front.users_kept < users_that_must_stay(kinds, wire)
+            {
+                return None;
+            }
+            (Plan::fronted(kinds, wire, &covering.front, note()), wire)
+        }
+        _ => (Plan::identity(kinds.len()), 0),
+    };
+    let rewritten = rewrite(arrived, &plan, from);
+    let texts: Vec<_> = rewritten.iter().map(|one| (one.index, one.text.clone())).collect();
+    let plan = plan.rewritten(&texts);
+    if plan.is_identity() {
+        let count = count(gateway.upstream(), model, arrived.request).await;
+        return Some(Laid { body: arrived.body.to_owned(), count, plan, covering, recalled, rewritten });
+    }
+    let body = arrived.dialect.apply(arrived.body, &plan).ok()?;
+    let request = arrived.dialect.parse(&body).ok()?;
+    let count = count(gateway.upstream(), model, &request).await;
+    drop(request);
+    Some(Laid { body, count, plan, covering, recalled, rewritten })
+}
+
+/// Cleans the user's messages that leave. A block pasted again is left out only if its first copy leaves
+/// too, so what a message becomes depends on the front alone and stays the same until the next one.
+fn rewrite(arrived: &Arrived<'_>, plan: &Plan, from: usize) -> Vec<Rewritten> {
+    let prepared = arrived.prepared;
+    let Prompt::Chat(messages) = &arrived.request.prompt else { return Vec::new() };
+    if !prepared.clean && prepared.condensed.is_empty() {
+        return Vec::new();
+    }
+    let kinds = &arrived.request.kinds;
+    let leaving: Vec<usize> = plan.kept().collect();
+    let text_of = |index: usize| {
+        let mut parts = messages.iter().filter(|message| message.source == index);
+        parts.next().filter(|_| parts.next().is_none()).map(|message| message.text.as_ref())
+    };
+    let mut earlier: Vec<&str> = Vec::new();
+    let mut rewritten = Vec::new();
+    for index in leaving {
+        let Some(text) = text_of(index) else { continue };
+        if kinds[index] == Kind::User {
+            if let Some(condensed) = prepared.condensed.get(&index) {
+                rewritten.push(Rewritten { index, text: condensed.clone(), done: vec!["intent"] });
+                continue;
+            }
+            if prepared.clean
+                && let Some(cleaned) = clean::clean(text, &earlier)
+            {
+                let done = cleaned.done.iter().map(name_of).collect();
+                rewritten.push(Rewritten { index, text: cleaned.text, done });
+            }
+        }
+        if index >= from {
+            earlier.push(text);
+        }
+    }
+    rewritten
+}
+
+fn name_of(cleaning: &Cleaning) -> &'static str {
+    match cleaning {
+        Cleaning::TerminalEscapes => "terminal escapes",
+        Cleaning::BlankLines => "blank lines",
+        Cleaning::TrailingSpace => "trailing space",
+        Cleaning::RepeatedBlock { .. } => "repeated block",
+    }
 }
 
 /// The window that this request will get. What a model gets by default is looked up once, right after the
@@ -163,127 +301,21 @@ fn is_read_once(request: &Request<'_>) -> bool {
     !request.render_with.iter().any(|(name, _)| *name == "format")
 }
 
-/// The request with what an earlier rollover of its conversation left, counted; and that rollover's snapshot.
-async fn with_earlier_fold(
-    gateway: &Gateway,
-    model: &Model,
-    arrived: &Arrived<'_>,
-    limit: Tokens,
-) -> (Counted, Option<String>) {
-    if gateway.config.mode == Mode::Enforce
-        && let (Some(turn), Prompt::Chat(messages)) = (arrived.turn, &arrived.request.prompt)
-        && let Some((covered, fold)) = gateway.conversations.fold(turn)
-        && limit <= fold.limit
-        && let Some(folded) = apply_fold(gateway, model, arrived, messages, covered, &fold).await
-    {
-        return (folded, Some(fold.snapshot));
-    }
-    let count = count(gateway.upstream(), model, arrived.request).await;
-    (Counted { body: arrived.body.to_owned(), count }, None)
-}
-
-/// Applies a fold that covers the first `covered` of Ollama's messages; `None` if that would cover
-/// something of the exchange that is being answered.
-async fn apply_fold(
-    gateway: &Gateway,
-    model: &Model,
-    arrived: &Arrived<'_>,
-    messages: &[Message<'_>],
-    covered: usize,
-    fold: &Fold,
-) -> Option<Counted> {
-    let kinds = &arrived.request.kinds;
-    let wire = messages.get(covered)?.source;
-    if wire > whole_from(kinds, current_exchange(kinds))
-        || whole_from(kinds, wire) != wire
-        || fold.users_kept < users_that_must_stay(kinds, wire)
-    {
-        return None;
-    }
-    let plan = Plan::folded(kinds, wire, fold);
-    let body = arrived.dialect.apply(arrived.body, &plan).ok()?;
-    let request = arrived.dialect.parse(&body).ok()?;
-    let count = count(gateway.upstream(), model, &request).await;
-    drop(request);
-    Some(Counted { body, count })
-}
-
-/// Rolls over: a snapshot of everything, then only what the table says.
-async fn roll_over(
-    gateway: &Gateway,
-    model: &Model,
-    arrived: &Arrived<'_>,
-    usage: Usage,
-    effects: Effects,
-) -> Result<Option<(Counted, String)>, Refusal> {
-    let kinds = &arrived.request.kinds;
-    let Prompt::Chat(messages) = &arrived.request.prompt else { return Ok(None) };
-    // The same history has the same snapshot: a client that tries again does not fill the disk.
-    let snapshot = arrived.turn.map_or_else(|| format!("snapshot-{:032x}", 0), Turn::snapshot_id);
-    let note = rollover_note(&snapshot, messages.len(), 0, usage.total);
-    let sizes = off_the_worker(arrived.body.len(), || sizes(model, messages, kinds.len()));
-    let fixed = rough_size(model, &note.text) + usage.total.saturating_sub(sizes.iter().sum());
-    let mut cuts = vec![whole_from(kinds, current_turn(kinds)), whole_from(kinds, current_exchange(kinds))];
-    cuts.dedup();
-    for cut in cuts {
-        // With nothing but system messages before the cut there is nothing to leave out.
-        if !kinds[..cut].iter().any(|kind| *kind != Kind::System) {
-            continue;
-        }
-        let Some(covered) = messages.iter().position(|message| message.source >= cut && message.role != Role::System)
-        else {
-            continue;
-        };
-        let fewest = users_that_must_stay(kinds, cut);
-        // Aiming at half of the limit leaves room for turns to come: the next rollover is not the next turn's.
-        let mut users_kept = users_that_fit(kinds, &sizes, cut, fixed, usage.limit / 2);
-        loop {
-            let fold = Fold { users_kept, limit: usage.limit, note: note.clone(), snapshot: snapshot.clone() };
-            let Some(rolled) = apply_fold(gateway, model, arrived, messages, covered, &fold).await else { break };
-            if rolled.count.tokens <= usage.limit {
-                if effects == Effects::Real {
-                    keep_snapshot(gateway, &snapshot, messages).await?;
-                    if let Some(turn) = arrived.turn {
-                        gateway.conversations.set_fold(turn, covered, fold);
-                    }
-                }
-                return Ok(Some((rolled, snapshot)));
-            }
-            if users_kept <= fewest {
-                break;
-            }
-            users_kept = (users_kept / 2).max(fewest);
-        }
-    }
-    Ok(None)
-}
-
-/// The snapshot is on disk before anything that depends on it is sent.
-async fn keep_snapshot(gateway: &Gateway, snapshot: &str, messages: &[Message<'_>]) -> Result<(), Refusal> {
-    let failed = |error: String| {
-        tracing::error!(error, "a snapshot could not be written");
-        Refusal::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "the conversation could not be saved, so nothing was left out of it: free some disk space and try again",
-        )
-    };
-    let (store, id) = (std::sync::Arc::clone(&gateway.store), snapshot.to_owned());
-    let lines = crate::store::snapshot_lines(messages);
-    let written = tokio::task::spawn_blocking(move || store.write_snapshot(&id, &lines)).await;
-    written.map_err(|error| failed(error.to_string()))?.map_err(|error| failed(error.to_string()))?;
-    Ok(())
-}
-
-/// The rough size of each of the dialect's messages.
-fn sizes(model: &Model, messages: &[Message<'_>], count: usize) -> Vec<Tokens> {
+/// The rough size of each of the dialect's messages, in tokens.
+pub(super) fn sizes(model: &Model, messages: &[Message<'_>], count: usize) -> Vec<Tokens> {
     let mut sizes = vec![0; count];
     for message in messages {
         if let Some(size) = sizes.get_mut(message.source) {
-            let calls: Tokens = message.tool_calls.iter().map(|call| rough_size(model, &call.arguments)).sum();
-            *size += rough_size(model, &message.text) + rough_size(model, &message.thinking) + calls;
+            *size += message_size(model, message);
         }
     }
     sizes
+}
+
+/// The rough size of one message: all its texts.
+pub(crate) fn message_size(model: &Model, message: &Message<'_>) -> Tokens {
+    let calls = message.tool_calls.iter().map(|call| rough_size(model, &call.name) + rough_size(model, &call.arguments));
+    rough_size(model, &message.text) + rough_size(model, &message.thinking) + calls.sum::<Tokens>()
 }
 
 /// Says the count, the limit, the largest part, and what to do.
@@ -359,9 +391,18 @@ pub async fn dry_run(
     request: &Request<'_>,
 ) -> Result<Fit, Refusal> {
     let turn = match &request.prompt {
-        Prompt::Chat(messages) => gateway.conversations.look(LOCAL_USER, messages),
+        Prompt::Chat(messages) => {
+            let links = gateway.conversations.links(LOCAL_USER, messages);
+            let placement = gateway.conversations.find(&links);
+            let conversation = match placement {
+                Placement::New => 0,
+                Placement::Continues { conversation, .. } | Placement::Branch { conversation, .. } => conversation,
+            };
+            Some(Turn { conversation, placement, user: LOCAL_USER.into(), links })
+        }
         Prompt::Generate(_) => None,
     };
-    let arrived = Arrived { dialect, body, request, turn: turn.as_ref(), correction: 0 };
+    let prepared = Prepared { clean: gateway.config.preprocess.of(&request.model).clean, condensed: HashMap::new() };
+    let arrived = Arrived { dialect, body, request, turn: turn.as_ref(), correction: 0, prepared: &prepared };
     fit(gateway, model, &arrived, Effects::DryRun).await
 }

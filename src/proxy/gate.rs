@@ -5,32 +5,42 @@
 //! as it came. Requests that only load or unload a model say nothing, and pass.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::FutureExt;
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
 use http::request::Parts;
 use http::{Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 
-use super::Gateway;
-use super::conversations::Turn;
+use super::conversations::{Stored, Turn};
 use super::fit::{Arrived, Effects, Fitted, fit};
 use super::headers::strip_hop_by_hop;
-use super::observe::{Ending, Observed, Watcher};
+use super::observe::{Commit, Ending, Observed, Watcher};
+use super::record::Recording;
 use super::relay::forwarded;
 use super::respond::{Refusal, ResponseBody};
-use crate::context::{Basis, Tokens};
+use super::{Gateway, preprocess, receipt, restore};
+use crate::checkpoint::{self, Active, Job, Waited};
+use crate::context::identity::{ConversationId, Placement};
+use crate::context::{Action, Basis, Link, Message, Role, Tokens};
 use crate::dialect::{Answer, Dialect, Prompt, Request};
+use crate::events::{self, Event};
 use crate::framing::Framing;
 use crate::json::JsonError;
 use crate::ollama::client::full;
-use crate::ollama::count::{Count, learn_from_report, off_the_worker};
+use crate::ollama::count::{Count, learn_from_report, off_the_worker, rough_size};
 use crate::ollama::models::{Model, ModelError};
 use crate::ollama::overflow::{self, Overflow};
+use crate::store::TurnStatus;
 
 /// Whose conversation it is when nobody has to say who they are.
 pub(super) const LOCAL_USER: &str = "local";
+
+/// Waits for a checkpoint that nobody notices are not told.
+const WORTH_TELLING: Duration = Duration::from_millis(100);
 
 /// An error body is short; more than this is not looked at.
 const MAX_ERROR_BYTES: usize = 64 << 10;
@@ -51,6 +61,14 @@ pub async fn gate(
             let Some(plain) = &rewritten else { return refused_upstream(gateway, dialect, head, body.clone()).await };
             (plain.as_str(), dialect.parse(plain))
         }
+    };
+    let restored = match &read {
+        Ok(_) => restore::restored(gateway, dialect, &head.headers, plain).await?,
+        Err(_) => None,
+    };
+    let (plain, read) = match &restored {
+        Some(body) => (body.as_str(), dialect.parse(body)),
+        None => (plain, read),
     };
     let request = match read {
         Ok(request) => request,
@@ -74,23 +92,194 @@ pub async fn gate(
             return refused.map_err(|_| Refusal::new(StatusCode::BAD_GATEWAY, error.to_string()));
         }
     };
-    let turn = identify(gateway, &head.headers, &request)?;
-    let mut correction = 0;
-    let mut tries = 0;
-    loop {
-        let arrived = Arrived { dialect, body: plain, request: &request, turn: turn.as_ref(), correction };
-        let fitted = fit(gateway, &model, &arrived, Effects::Real).await?.or_refuse(&gateway.counters)?;
-        let upward = forwarded(clone_head(&head), dialect.path(), full(fitted.body.clone()));
-        tries += 1;
-        match classify(gateway, gateway.upstream().send(upward).await?).await? {
-            Sent::Answer(response) => return Ok(answer(gateway, dialect, model, turn, fitted, response)),
-            // The upstream says that it does not fit after all: learn from it and try once more.
-            Sent::Overflow(said, _) if tries == 1 && fitted.enforced => {
-                correction = learn(gateway, &model, &request, &fitted, said).await;
+    let turn = identify(gateway, &head.headers, &request).await?;
+    let waited = gateway.checkpoints.wait(turn.conversation, gateway.config.checkpoint.wait).await;
+    let recording = Recording::begin(gateway, turn, dialect, plain, &request).await?;
+    let line = Line { gateway, dialect, head: &head, plain, request: &request, model };
+    line.walk(recording, waited).await
+}
+
+/// A request that was understood, on its way through.
+struct Line<'r> {
+    gateway: &'r Arc<Gateway>,
+    dialect: Dialect,
+    head: &'r Parts,
+    plain: &'r str,
+    request: &'r Request<'r>,
+    model: Arc<Model>,
+}
+
+impl Line<'_> {
+    /// Fit, forward, and once more if the upstream knows better.
+    async fn walk(self, recording: Recording, waited: Option<Waited>) -> Result<Response<ResponseBody>, Refusal> {
+        let Self { gateway, dialect, request, .. } = self;
+        let prepared = preprocess::prepare(gateway, &self.model, request).await;
+        let active = gateway.checkpoints.active();
+        let mut correction = 0;
+        let mut tries = 0;
+        loop {
+            let turn = Some(&recording.turn);
+            let arrived = Arrived { dialect, body: self.plain, request, turn, correction, prepared: &prepared };
+            let fitted = fit(gateway, &self.model, &arrived, Effects::Real).await;
+            let mut fitted = match fitted.and_then(|fit| fit.or_refuse(&gateway.counters)) {
+                Ok(fitted) => fitted,
+                Err(refusal) => return Err(refused(recording, refusal).await),
+            };
+            let waited = waited.filter(|waited| waited.took >= WORTH_TELLING);
+            fitted.report.warnings.extend(waited.map(|waited| told_of_waiting(gateway, &recording.turn, waited)));
+            fitted.report.receipt = receipt::is_due(&fitted).then(receipt::new_id);
+            let upward = forwarded(clone_head(self.head), dialect.path(), full(fitted.body.clone()));
+            tries += 1;
+            let sent = match gateway.upstream().send(upward).await {
+                Ok(response) => classify(gateway, response).await,
+                Err(error) => Err(error.into()),
+            };
+            match sent {
+                Ok(Sent::Answer(response)) => return Ok(self.answer(recording, active, fitted, response)),
+                // The upstream says that it does not fit after all: learn from it and try once more.
+                Ok(Sent::Overflow(said, _)) if tries == 1 && fitted.enforced => {
+                    correction = learn(gateway, &self.model, request, &fitted, said).await;
+                }
+                Ok(Sent::Overflow(_, response) | Sent::Error(response)) => {
+                    recording.end_without_answer(TurnStatus::Failed, Some(&fitted.report), None).await;
+                    return Ok(error_answer(gateway, &fitted, response));
+                }
+                Err(refusal) => {
+                    recording.end_without_answer(TurnStatus::Failed, Some(&fitted.report), None).await;
+                    return Err(refusal);
+                }
             }
-            Sent::Overflow(_, response) | Sent::Error(response) => return Ok(error_answer(gateway, &fitted, response)),
         }
     }
+
+    /// The answer on its way to the client, with somebody reading along.
+    fn answer(
+        self,
+        recording: Recording,
+        active: Active,
+        fitted: Fitted,
+        response: Response<Incoming>,
+    ) -> Response<ResponseBody> {
+        let (mut head, body) = response.into_parts();
+        strip_hop_by_hop(&mut head.headers);
+        fitted.report.write(&mut head.headers);
+        let idle_timeout = self.gateway.config.idle_timeout;
+        let watcher = if head.status.is_success() {
+            let framing = framing(&head.headers);
+            if framing != Framing::Whole {
+                // A frame of ours may follow the last of the upstream's.
+                head.headers.remove(CONTENT_LENGTH);
+            }
+            let dialect = self.dialect;
+            Watcher::new(dialect, framing, self.finish(recording, active, fitted))
+        } else {
+            let report = fitted.report.clone();
+            tokio::spawn(async move { recording.end_without_answer(TurnStatus::Failed, Some(&report), None).await });
+            Watcher::nobody()
+        };
+        Response::from_parts(head, Observed::new(body, idle_timeout, watcher).boxed_unsync())
+    }
+
+    /// What is done once the answer is over: compare the count, store the turn, see whether a checkpoint is due.
+    fn finish(
+        self,
+        recording: Recording,
+        active: Active,
+        fitted: Fitted,
+    ) -> impl FnOnce(Answer, Ending) -> Commit + Send + 'static {
+        let (gateway, model, dialect) = (Arc::clone(self.gateway), self.model, self.dialect);
+        let due = fitted.enforced && fitted.report.action == Action::Checkpoint && gateway.config.checkpoint.enabled;
+        let needs_body = due || fitted.report.receipt.is_some();
+        let body = if needs_body { self.plain.to_owned() } else { String::new() };
+        let receipt = fitted.report.receipt.is_some().then(|| {
+            let facts = receipt::Facts {
+                turn_id: recording.id().to_owned(),
+                model: Arc::clone(&model),
+                dialect,
+                arrived: body.clone(),
+                sent: fitted.body.clone(),
+                report: fitted.report.clone(),
+                plan: fitted.plan.clone(),
+                covering: fitted.covering.clone(),
+                recalled: fitted.recalled.clone(),
+                rewritten: fitted.rewritten.clone(),
+                window: fitted.window,
+            };
+            let written = tokio::task::spawn_blocking(move || facts.write());
+            async move { written.await.ok() }.boxed()
+        });
+        move |answer, ending| {
+            let complete = ending == Ending::Complete;
+            gateway.counters.turns(fitted.report.action, complete);
+            gateway.counters.unreadable.add(u64::from(answer.unreadable));
+            if let Some(reported) = answer.prompt_tokens.filter(|_| complete) {
+                compare(&gateway, &model, &fitted, reported);
+            }
+            tracing::info!(
+                model = model.name,
+                conversation = recording.turn.conversation,
+                action = fitted.report.action.name(),
+                basis = fitted.count.basis.name(),
+                prompt_tokens = fitted.count.tokens,
+                limit_tokens = fitted.report.sent.limit,
+                reported_tokens = answer.prompt_tokens,
+                ending = ?ending,
+                "turn"
+            );
+            let turn = recording.turn.clone();
+            let commit = recording.end(&answer, ending, &fitted, receipt);
+            drop(active);
+            if due && complete {
+                checkpoint::schedule(&gateway, job(&gateway, turn, dialect, body, answer, fitted, model));
+            }
+            commit
+        }
+    }
+}
+
+/// What a checkpoint is written from.
+fn job(
+    gateway: &Gateway,
+    mut turn: Turn,
+    dialect: Dialect,
+    body: String,
+    answer: Answer,
+    fitted: Fitted,
+    model: Arc<Model>,
+) -> Job {
+    let link = gateway.conversations.answer_link(&turn, &answer.message());
+    turn.links = turn.links.iter().copied().chain([link]).collect();
+    let recalled = fitted.recalled.as_ref().map_or(0, |recalled| rough_size(&model, &recalled.note.text));
+    Job {
+        turn,
+        dialect,
+        body,
+        answer: answer.text,
+        sent: fitted.body,
+        plan: fitted.plan,
+        covering: fitted.covering,
+        tokens: fitted.count.tokens.saturating_sub(recalled),
+        limit: fitted.report.sent.limit,
+        window: fitted.window,
+        model,
+    }
+}
+
+/// A request that fits nowhere, or whose compaction could not be kept: stored as such.
+async fn refused(recording: Recording, refusal: Refusal) -> Refusal {
+    let report = refusal.report.as_deref();
+    let event = report.map(|report| events::refused(report.arrived));
+    recording.end_without_answer(TurnStatus::Refused, report, event).await;
+    refusal
+}
+
+/// Says that a request has waited for its conversation's checkpoint.
+fn told_of_waiting(gateway: &Gateway, turn: &Turn, waited: Waited) -> String {
+    let seconds = waited.took.as_secs_f64();
+    let body = serde_json::json!({ "seconds": seconds, "written": waited.written });
+    gateway.events.publish(turn, Event { kind: "checkpoint.waited", body });
+    let outcome = if waited.written { "" } else { ", and went on without it" };
+    format!("INFO: Waited {seconds:.1} s for the checkpoint of this conversation{outcome}")
 }
 
 async fn read(gateway: &Gateway, headers: &HeaderMap, body: Incoming) -> Result<Bytes, Refusal> {
@@ -164,21 +353,94 @@ fn clone_head(head: &Parts) -> Parts {
     head
 }
 
-fn identify(gateway: &Gateway, headers: &HeaderMap, request: &Request<'_>) -> Result<Option<Turn>, Refusal> {
-    let Prompt::Chat(messages) = &request.prompt else { return Ok(None) };
-    let named = match headers.get("x-loadline-conversation") {
-        None => None,
-        Some(value) => {
-            let number = value.to_str().ok().and_then(|value| value.trim().parse().ok());
-            let not_found = || Refusal::new(StatusCode::NOT_FOUND, "there is no such conversation");
-            let number = number.ok_or_else(not_found)?;
-            if !gateway.conversations.owns(LOCAL_USER, number) {
-                return Err(not_found());
-            }
-            Some(number)
+/// Finds the conversation that a request belongs to: in memory, or else in the store, or else it is new.
+async fn identify(gateway: &Arc<Gateway>, headers: &HeaderMap, request: &Request<'_>) -> Result<Turn, Refusal> {
+    let user = LOCAL_USER;
+    let named = named_conversation(gateway, headers, user).await?;
+    let conversations = &gateway.conversations;
+    let (links, placement) = match &request.prompt {
+        Prompt::Chat(messages) => {
+            let links = off_the_worker(messages.len() * 256, || conversations.links(user, messages));
+            (Arc::clone(&links), find(gateway, user, &links).await)
+        }
+        // One prompt, one answer: a conversation by itself.
+        Prompt::Generate(generate) => {
+            let prompt = Message::plain(Role::User, generate.prompt.as_ref(), 0);
+            (conversations.links(user, &[prompt]), Placement::New)
         }
     };
-    Ok(Some(gateway.conversations.place(LOCAL_USER, messages, named)))
+    let conversation = match (named, placement) {
+        (Some(named), _) => named,
+        (None, Placement::Continues { conversation, .. } | Placement::Branch { conversation, .. }) => conversation,
+        (None, Placement::New) => gateway.store.next_conversation(),
+    };
+    // What another conversation has stored is not stored in the named one.
+    let placement = match placement {
+        Placement::Continues { conversation: other, .. } | Placement::Branch { conversation: other, .. }
+            if other != conversation =>
+        {
+            Placement::New
+        }
+        same => same,
+    };
+    Ok(conversations.enter(user, links, placement, conversation))
+}
+
+/// Looks in memory, then in the store.
+async fn find(gateway: &Arc<Gateway>, user: &'static str, links: &Arc<[Link]>) -> Placement {
+    let placement = gateway.conversations.find(links);
+    if placement != Placement::New || links.len() < 2 {
+        return placement;
+    }
+    let (store, searched) = (Arc::clone(&gateway.store), Arc::clone(links));
+    let stored = tokio::task::spawn_blocking(move || stored(&store, user, &searched)).await.ok().flatten();
+    let Some(stored) = stored else { return placement };
+    gateway.conversations.adopt(user, links, stored);
+    gateway.conversations.find(links)
+}
+
+/// The conversation that the store finds for a history.
+fn stored(store: &crate::store::Store, user: &str, links: &[Link]) -> Option<Stored> {
+    let reader = store.reader().ok()?;
+    let found = reader.find(user, links).ok()?.filter(|found| found.answered)?;
+    Some(Stored {
+        conversation: found.conversation,
+        shared: found.index + 1,
+        answered: found.answered,
+        tip: found.tip,
+        fronts: fronts(&reader.fronts(found.conversation).unwrap_or_default()),
+    })
+}
+
+fn fronts(rows: &[(Link, String, i64)]) -> Vec<(Link, crate::context::Front)> {
+    rows.iter().filter_map(|(link, body, _)| Some((*link, serde_json::from_str(body).ok()?))).collect()
+}
+
+/// The conversation that a client names, if it is that user's.
+async fn named_conversation(
+    gateway: &Arc<Gateway>,
+    headers: &HeaderMap,
+    user: &'static str,
+) -> Result<Option<ConversationId>, Refusal> {
+    let Some(value) = headers.get("x-loadline-conversation") else { return Ok(None) };
+    let not_found = || Refusal::new(StatusCode::NOT_FOUND, "there is no such conversation");
+    let id: ConversationId = value.to_str().ok().and_then(|value| value.trim().parse().ok()).ok_or_else(not_found)?;
+    if let Some(owner) = gateway.conversations.owner(id) {
+        return if *owner == *user { Ok(Some(id)) } else { Err(not_found()) };
+    }
+    let store = Arc::clone(&gateway.store);
+    let looked_up = tokio::task::spawn_blocking(move || {
+        let reader = store.reader().ok()?;
+        let owner = reader.conversation(id).ok()??.user;
+        Some((owner, fronts(&reader.fronts(id).unwrap_or_default())))
+    });
+    let (owner, fronts) = looked_up.await.ok().flatten().ok_or_else(not_found)?;
+    if owner != user {
+        return Err(not_found());
+    }
+    let stored = Stored { conversation: id, shared: 0, answered: false, tip: false, fronts };
+    gateway.conversations.adopt(user, &[], stored);
+    Ok(Some(id))
 }
 
 /// What came back, sorted by what has to be done about it.
@@ -246,67 +508,12 @@ fn error_answer(gateway: &Gateway, fitted: &Fitted, response: Response<Bytes>) -
     response
 }
 
-/// The answer on its way to the client, with somebody reading along.
-fn answer(
-    gateway: &Arc<Gateway>,
-    dialect: Dialect,
-    model: Arc<Model>,
-    turn: Option<Turn>,
-    fitted: Fitted,
-    response: Response<Incoming>,
-) -> Response<ResponseBody> {
-    let (mut head, body) = response.into_parts();
-    strip_hop_by_hop(&mut head.headers);
-    fitted.report.write(&mut head.headers);
-    let watcher = if head.status.is_success() {
-        let framing = framing(&head.headers);
-        if framing != Framing::Whole {
-            // A frame of ours may follow the last of the upstream's.
-            head.headers.remove(CONTENT_LENGTH);
-        }
-        let record = record(Arc::clone(gateway), model, turn, fitted);
-        Watcher::new(dialect, framing, record)
-    } else {
-        Watcher::nobody()
-    };
-    Response::from_parts(head, Observed::new(body, gateway.config.idle_timeout, watcher).boxed_unsync())
-}
-
 fn framing(headers: &HeaderMap) -> Framing {
     let content_type = headers.get(CONTENT_TYPE).map_or("", |value| value.to_str().unwrap_or(""));
     match content_type.split(';').next().unwrap_or("").trim() {
         "application/x-ndjson" => Framing::Ndjson,
         "text/event-stream" => Framing::Sse,
         _ => Framing::Whole,
-    }
-}
-
-/// What is done once the answer is over: compare the count, remember the turn.
-fn record(
-    gateway: Arc<Gateway>,
-    model: Arc<Model>,
-    turn: Option<Turn>,
-    fitted: Fitted,
-) -> impl FnOnce(Answer, Ending) + Send + 'static {
-    move |answer, ending| {
-        gateway.counters.turns(fitted.report.action, ending == Ending::Complete);
-        gateway.counters.unreadable.add(u64::from(answer.unreadable));
-        if let Some(reported) = answer.prompt_tokens.filter(|_| ending == Ending::Complete) {
-            compare(&gateway, &model, &fitted, reported);
-        }
-        if let Some(turn) = turn.filter(|_| ending == Ending::Complete) {
-            gateway.conversations.record(&turn, &answer.message());
-        }
-        tracing::info!(
-            model = model.name,
-            action = fitted.report.action.name(),
-            basis = fitted.count.basis.name(),
-            prompt_tokens = fitted.count.tokens,
-            limit_tokens = fitted.report.sent.limit,
-            reported_tokens = answer.prompt_tokens,
-            ending = ?ending,
-            "turn"
-        );
     }
 }
 

@@ -47,6 +47,7 @@ pub struct Report {
     pub action: Action,
     pub warnings: Vec<String>,
     pub snapshot: Option<String>,
+    pub receipt: Option<String>,
     pub observe: bool,
 }
 
@@ -69,6 +70,9 @@ impl Report {
         }
         if let Some(snapshot) = &self.snapshot {
             add("x-loadline-snapshot", snapshot);
+        }
+        if let Some(receipt) = &self.receipt {
+            add("x-loadline-receipt", receipt);
         }
         if self.observe {
             add("x-loadline-mode", "observe");

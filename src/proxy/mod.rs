@@ -2,11 +2,15 @@
 //!
 //! * [`server`] accepts connections, [`guard`] says who may talk to us, [`path`] reads the path once.
 //! * [`gate`] is the corridor: read → parse → identify → count → decide → plan → forward → observe → record.
-//!   [`fit`] is its middle: from a request to the request that may leave.
+//!   [`fit`] is its middle: from a request to the request that may leave; `compact` is what happens there at
+//!   95 and 100 %, `recall` what comes back. `record` writes turns down, `receipt` says what became of one.
 //! * [`relay`] is the plain way for everything else, [`own`] are the routes that are ours.
 //! * [`respond`] makes HTTP of every failure, in the client's dialect.
 
+pub(crate) mod compact;
 pub mod conversations;
+pub mod embed;
+mod feed;
 pub mod fit;
 pub mod gate;
 pub mod guard;
@@ -14,6 +18,11 @@ pub mod headers;
 pub mod observe;
 mod own;
 pub mod path;
+mod preprocess;
+pub mod recall;
+mod receipt;
+mod record;
+mod restore;
 pub mod relay;
 pub mod respond;
 pub mod server;
@@ -25,12 +34,14 @@ use futures_util::FutureExt;
 use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 
-use crate::config::Config;
+use crate::checkpoint::{Checkpoints, Cost};
+use crate::config::{self, Config};
 use crate::context::ChainKey;
 use crate::dialect::{Dialect, ErrorShape};
+use crate::events::Events;
 use crate::ollama::client::AddressError;
 use crate::ollama::{Models, Upstream};
-use crate::store::{Store, StoreError};
+use crate::store::{Durability, Store, StoreError};
 use crate::telemetry::Counters;
 use conversations::Conversations;
 pub use own::check as check_request;
@@ -42,8 +53,13 @@ pub struct Gateway {
     pub config: Config,
     pub models: Models,
     pub conversations: Conversations,
+    pub checkpoints: Checkpoints,
     pub store: Arc<Store>,
+    pub events: Events,
+    pub vectors: Arc<embed::Vectors>,
     pub counters: Counters,
+    /// What questions of our own have cost the models.
+    pub cost: Cost,
 }
 
 /// Why the gateway cannot start.
@@ -58,13 +74,21 @@ pub enum StartError {
 impl Gateway {
     pub fn new(config: Config) -> Result<Self, StartError> {
         let upstream = Upstream::new(&config.upstream_url, config.connect_timeout, config.first_byte_timeout)?;
-        let store = Store::open(&config.data_dir)?;
+        let durability = match config.durability {
+            config::Durability::Full => Durability::Full,
+            config::Durability::Normal => Durability::Normal,
+        };
+        let store = Arc::new(Store::open(&config.data_dir, durability)?);
         let key = ChainKey::new(store.secret()?);
         Ok(Self {
             models: Models::new(upstream, Box::new(config.windows.clone())),
             conversations: Conversations::new(key, config.max_conversations),
-            store: Arc::new(store),
+            checkpoints: Checkpoints::default(),
+            events: Events::new(Arc::clone(&store)),
+            store,
+            vectors: Arc::default(),
             counters: Counters::default(),
+            cost: Cost::default(),
             config,
         })
     }

@@ -1,10 +1,14 @@
 //! An answer on its way to the client, read along as it passes.
 //!
 //! Bytes leave in the pieces they came in. Beside that, frames are cut and read, so that the reported
-//! count can be compared and the answer remembered. A stream that dies, or ends without its terminal
-//! frame, gets an error frame of ours at its end: to Ollama's own clients a clean end looks like
-//! success. A client that goes away drops the body, and with it the upstream's connection.
+//! count can be compared and the answer stored. The frame that says "done" waits until the whole turn is
+//! on disk, and only it does: whoever has seen the end of an answer can rely on its being kept.
+//!
+//! A stream that dies, or ends without its terminal frame, gets an error frame of ours at its end: to
+//! Ollama's own clients a clean end looks like success. A client that goes away drops the body, and with
+//! it the upstream's connection.
 
+use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -29,7 +33,10 @@ pub enum Ending {
     Cancelled,
 }
 
-type Finish = Box<dyn FnOnce(Answer, Ending) + Send>;
+/// Ready when the turn is on disk, or with the reason why it is not.
+pub type Commit = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
+
+type Finish = Box<dyn FnOnce(Answer, Ending) -> Commit + Send>;
 
 /// Who reads along.
 pub struct Watcher(Option<Watching>);
@@ -49,7 +56,11 @@ impl Watcher {
     }
 
     /// Reads the frames of an answer, and calls `finish` exactly once when it is over.
-    pub fn new(dialect: Dialect, framing: Framing, finish: impl FnOnce(Answer, Ending) + Send + 'static) -> Self {
+    pub fn new(
+        dialect: Dialect,
+        framing: Framing,
+        finish: impl FnOnce(Answer, Ending) -> Commit + Send + 'static,
+    ) -> Self {
         Self(Some(Watching {
             dialect,
             framing,
@@ -59,10 +70,26 @@ impl Watcher {
         }))
     }
 
-    fn read(&mut self, bytes: &[u8]) {
-        if let Some(Watching { dialect, frames, answer, .. }) = &mut self.0 {
-            frames.push(bytes, |frame| answer.read(*dialect, frame));
-        }
+    /// Reads the next bytes. If the terminal frame is complete with them: where it begins, and the commit
+    /// that it has to wait for.
+    fn read(&mut self, bytes: &[u8]) -> Option<(usize, Commit)> {
+        let Watching { dialect, framing, frames, answer, finish } = self.0.as_mut()?;
+        let mut terminal = None;
+        frames.push(bytes, |frame, at| {
+            let before = answer.done;
+            answer.read(*dialect, frame);
+            if answer.done && !before {
+                terminal = Some(at);
+            }
+        });
+        let at = terminal.filter(|_| *framing != Framing::Whole && !answer.failed)?;
+        let finish = finish.take()?;
+        Some((at, finish(std::mem::take(answer), Ending::Complete)))
+    }
+
+    /// Whether the answer is one JSON text that somebody reads.
+    fn is_whole(&self) -> bool {
+        self.0.as_ref().is_some_and(|watching| watching.framing == Framing::Whole)
     }
 
     /// Whether the answer can only end as the upstream ends it: nobody reads along, or it is one text.
@@ -70,9 +97,10 @@ impl Watcher {
         self.0.as_ref().is_none_or(|watching| watching.framing == Framing::Whole)
     }
 
-    /// The stream is over. Returns a last frame for the client, if it has to be told.
-    fn end(&mut self, broken: Option<&str>) -> Option<Bytes> {
-        let Watching { dialect, framing, frames, answer, finish } = self.0.as_mut()?;
+    /// The stream is over: what the end has to wait for, and a last frame if the client has to be told.
+    fn end(&mut self, broken: Option<&str>) -> (Option<Commit>, Option<Bytes>) {
+        let Some(Watching { dialect, framing, frames, answer, finish }) = self.0.as_mut() else { return (None, None) };
+        let Some(finish) = finish.take() else { return (None, None) };
         frames.finish(|frame| answer.read(*dialect, frame));
         // A body that is one JSON text has no terminal frame: being whole is being done.
         // What comes after the terminal frame no longer matters.
@@ -81,10 +109,13 @@ impl Watcher {
         // A stream that could not be followed may have had its end.
         let told = complete || answer.failed || (frames.gave_up() && broken.is_none());
         let reason = broken.unwrap_or("the upstream ended its answer before it was finished");
-        if let Some(finish) = finish.take() {
-            finish(std::mem::take(answer), if complete { Ending::Complete } else { Ending::Incomplete });
-        }
-        (!told && *framing != Framing::Whole).then(|| Bytes::from(dialect.errors().frame(*framing, reason)))
+        let commit = finish(std::mem::take(answer), if complete { Ending::Complete } else { Ending::Incomplete });
+        (Some(commit), (!told && *framing != Framing::Whole).then(|| self.error_frame(reason)).flatten())
+    }
+
+    fn error_frame(&self, reason: &str) -> Option<Bytes> {
+        let watching = self.0.as_ref().filter(|watching| watching.framing != Framing::Whole)?;
+        Some(Bytes::from(watching.dialect.errors().frame(watching.framing, reason)))
     }
 }
 
@@ -93,9 +124,8 @@ impl Drop for Watcher {
         if let Some(Watching { answer, finish, .. }) = &mut self.0
             && let Some(finish) = finish.take()
         {
-            // A client may close as soon as it has the terminal frame.
-            let complete = answer.done && !answer.failed;
-            finish(std::mem::take(answer), if complete { Ending::Complete } else { Ending::Cancelled });
+            // The client is gone: nobody waits for this commit.
+            drop(finish(std::mem::take(answer), Ending::Cancelled));
         }
     }
 }
@@ -108,7 +138,6 @@ impl std::fmt::Debug for Watcher {
 
 pin_project! {
     /// The upstream's body, with somebody reading along and a bound on silence.
-    #[derive(Debug)]
     pub struct Observed {
         #[pin]
         body: Incoming,
@@ -116,13 +145,25 @@ pin_project! {
         silence: Sleep,
         idle_timeout: Duration,
         watcher: Watcher,
+        // The end of the answer, until the turn is on disk.
+        held: Bytes,
+        commit: Option<Commit>,
+        // The upstream has nothing more to say.
+        ended: bool,
         over: bool,
+    }
+}
+
+impl std::fmt::Debug for Observed {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Observed").field("watcher", &self.watcher).field("over", &self.over).finish()
     }
 }
 
 impl Observed {
     pub fn new(body: Incoming, idle_timeout: Duration, watcher: Watcher) -> Self {
-        Self { body, silence: tokio::time::sleep(idle_timeout), idle_timeout, watcher, over: false }
+        let silence = tokio::time::sleep(idle_timeout);
+        Self { body, silence, idle_timeout, watcher, held: Bytes::new(), commit: None, ended: false, over: false }
     }
 }
 
@@ -132,45 +173,81 @@ impl Body for Observed {
 
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let mut this = self.project();
-        if *this.over {
-            return Poll::Ready(None);
-        }
-        let polled = this.body.as_mut().poll_frame(context);
-        let broken = match polled {
-            Poll::Ready(Some(Ok(frame))) => {
-                let deadline = Instant::now() + *this.idle_timeout;
-                this.silence.as_mut().reset(deadline);
-                if let Some(bytes) = frame.data_ref() {
-                    this.watcher.read(bytes);
-                }
-                // A body of known length is not polled again once that length is reached.
-                if this.body.is_end_stream() && this.watcher.expects_no_last_frame() {
+        loop {
+            if let Some(commit) = this.commit {
+                let committed = ready!(commit.as_mut().poll(context));
+                *this.commit = None;
+                if let Err(reason) = committed {
+                    // Nobody may believe that this was kept.
                     *this.over = true;
-                    this.watcher.end(None);
+                    let frame = this.watcher.error_frame(&reason);
+                    return Poll::Ready(Some(frame.map_or_else(|| Err(reason.into()), |frame| Ok(Frame::data(frame)))));
                 }
-                return Poll::Ready(Some(Ok(frame)));
+                *this.over = *this.ended;
+                if !this.held.is_empty() {
+                    return Poll::Ready(Some(Ok(Frame::data(std::mem::take(this.held)))));
+                }
             }
-            Poll::Ready(None) => None,
-            Poll::Ready(Some(Err(_))) => Some("the upstream's answer broke off"),
-            Poll::Pending => {
-                ready!(this.silence.poll(context));
-                Some("the upstream has been silent for too long (upstream.idle_timeout_s)")
+            if *this.over {
+                return Poll::Ready(None);
             }
-        };
-        *this.over = true;
-        Poll::Ready(match (this.watcher.end(broken), broken) {
-            (Some(last), _) => Some(Ok(Frame::data(last))),
-            (None, Some(reason)) => Some(Err(reason.into())),
-            (None, None) => None,
-        })
+            let broken = match this.body.as_mut().poll_frame(context) {
+                Poll::Ready(Some(Ok(frame))) => {
+                    let deadline = Instant::now() + *this.idle_timeout;
+                    this.silence.as_mut().reset(deadline);
+                    let Ok(bytes) = frame.into_data() else { continue };
+                    let terminal = this.watcher.read(&bytes);
+                    let passes = if this.watcher.is_whole() {
+                        // The last piece waits; which one that is shows when there is no further one.
+                        let earlier = std::mem::replace(this.held, bytes);
+                        // A body of known length is not polled again once that length is reached.
+                        if this.body.is_end_stream() {
+                            *this.ended = true;
+                            *this.commit = this.watcher.end(None).0;
+                        }
+                        earlier
+                    } else if let Some((at, commit)) = terminal {
+                        *this.commit = Some(commit);
+                        *this.held = bytes.slice(at..);
+                        bytes.slice(..at)
+                    } else {
+                        *this.over = this.body.is_end_stream() && this.watcher.expects_no_last_frame();
+                        bytes
+                    };
+                    if passes.is_empty() {
+                        continue;
+                    }
+                    return Poll::Ready(Some(Ok(Frame::data(passes))));
+                }
+                Poll::Ready(None) => None,
+                Poll::Ready(Some(Err(_))) => Some("the upstream's answer broke off"),
+                Poll::Pending => {
+                    ready!(this.silence.as_mut().poll(context));
+                    Some("the upstream has been silent for too long (upstream.idle_timeout_s)")
+                }
+            };
+            let (commit, last) = this.watcher.end(broken);
+            if this.watcher.is_whole() && broken.is_none() {
+                (*this.ended, *this.commit) = (true, commit);
+                *this.over = this.commit.is_none();
+                continue;
+            }
+            *this.over = true;
+            return Poll::Ready(match (last, broken) {
+                (Some(last), _) => Some(Ok(Frame::data(last))),
+                (None, Some(reason)) => Some(Err(reason.into())),
+                (None, None) => None,
+            });
+        }
     }
 
     fn is_end_stream(&self) -> bool {
         // Only once the end was seen and acted on.
-        self.over
+        self.over && self.commit.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {
-        if self.watcher.expects_no_last_frame() { self.body.size_hint() } else { SizeHint::default() }
+        // What is held back is still to come.
+        if self.watcher.expects_no_last_frame() && self.held.is_empty() { self.body.size_hint() } else { SizeHint::default() }
     }
 }

@@ -9,8 +9,9 @@ use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use serde_json::{Value, json};
 
-use super::Gateway;
 use super::fit::{Fit, dry_run};
+use super::gate::LOCAL_USER;
+use super::{Gateway, feed};
 use super::headers::Report;
 use super::respond::{self, Refusal, ResponseBody};
 use crate::context::Action;
@@ -19,6 +20,7 @@ use crate::ollama::count::count;
 use crate::ollama::models::{Model, ModelError};
 
 const CHECK: &str = "/loadline/check";
+const RECEIPTS: &str = "/loadline/receipts/";
 
 /// A probe is asked every few seconds and must not pile up.
 const READY_WITHIN: Duration = Duration::from_secs(2);
@@ -46,6 +48,10 @@ pub(super) async fn answer(
             let body = read(gateway, body).await?;
             let (_, count) = counted(gateway, Dialect::Anthropic, &body).await?;
             Ok(respond::json(StatusCode::OK, json!({ "input_tokens": count.tokens }).to_string()))
+        }
+        "/loadline/events" if head.method == Method::GET => feed::stream(gateway, &head),
+        receipt if head.method == Method::GET && receipt.starts_with(RECEIPTS) => {
+            read_receipt(gateway, receipt[RECEIPTS.len()..].to_owned()).await
         }
         checked if post && checked.starts_with(CHECK) => {
             let dialect = Dialect::of_path(&checked[CHECK.len()..]).ok_or_else(not_found)?;
@@ -85,7 +91,19 @@ fn health(gateway: &Gateway) -> Value {
         "overflows": counters.overflows.get(),
         "cut_by_upstream": counters.cut_by_upstream.get(),
         "conversations": gateway.conversations.len(),
+        "checkpoints_under_way": gateway.checkpoints.under_way(),
+        "store_healthy": gateway.store.healthy(),
     })
+}
+
+/// The receipt of a turn, if it is that user's.
+async fn read_receipt(gateway: &Gateway, id: String) -> Result<Response<ResponseBody>, Refusal> {
+    let store = Arc::clone(&gateway.store);
+    let read = tokio::task::spawn_blocking(move || store.reader().and_then(|reader| reader.receipt(&id))).await;
+    let failed = || Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the store cannot be read right now");
+    let row = read.map_err(|_| failed())?.map_err(|_| failed())?.filter(|row| row.user == LOCAL_USER);
+    let row = row.ok_or_else(|| Refusal::new(StatusCode::NOT_FOUND, "there is no such receipt"))?;
+    Ok(respond::json(StatusCode::OK, row.body))
 }
 
 /// Ready when the upstream answers.

@@ -1,0 +1,241 @@
+//! The receipt of a compacted turn: what went verbatim, what was summarised into which checkpoint, what is
+//! only in the archive, what was recalled; with token numbers that add up to what was forwarded.
+//!
+//! Made beside the request, while the upstream reads it. It names messages by their place in the client's
+//! list, counted from 1, and never quotes them.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::conversations::{Covering, Recalled};
+use super::fit::{Fitted, Rewritten, message_size};
+use super::headers::Report;
+use crate::context::{Edit, Message, Plan, Role, Tokens};
+use crate::dialect::{Dialect, Prompt};
+use crate::events;
+use crate::ollama::count::{TOKENS_PER_IMAGE, rough_size};
+use crate::ollama::models::Model;
+
+/// Everything that a receipt is made from.
+#[derive(Debug)]
+pub(super) struct Facts {
+    pub turn_id: String,
+    pub model: Arc<Model>,
+    pub dialect: Dialect,
+    pub arrived: String,
+    pub sent: bytes::Bytes,
+    pub report: Report,
+    pub plan: Plan,
+    pub covering: Option<Covering>,
+    pub recalled: Option<Recalled>,
+    pub rewritten: Vec<Rewritten>,
+    pub window: u32,
+}
+
+/// A new name for a receipt.
+pub(super) fn new_id() -> String {
+    format!("receipt-{}", uuid::Uuid::now_v7().simple())
+}
+
+/// Whether a turn needs a receipt: something left other than it came.
+pub(super) fn is_due(fitted: &Fitted) -> bool {
+    !fitted.plan.is_identity()
+}
+
+impl Facts {
+    /// The receipt, as JSON.
+    pub(super) fn write(&self) -> String {
+        let mut sheet = Sheet::default();
+        self.weigh(&mut sheet);
+        let forwarded = self.report.sent.total;
+        let template = i64::from(forwarded) - sheet.sum;
+        sheet.parts.push(json!({ "what": "template", "tokens": template }));
+        let report = &self.report;
+        json!({
+            "id": report.receipt,
+            "turn": self.turn_id,
+            "conversation": report.conversation,
+            "at": jiff::Timestamp::from_millisecond(events::now_ms()).map(|at| at.to_string()).unwrap_or_default(),
+            "model": self.model.name,
+            "window": self.window,
+            "limit_tokens": report.sent.limit,
+            "arrived_tokens": report.arrived.total,
+            "forwarded_tokens": forwarded,
+            "basis": report.basis.name(),
+            "action": report.action.name(),
+            "snapshot": report.snapshot,
+            "parts": sheet.parts,
+            "verbatim": ranges(&self.verbatim()),
+            "summarised": self.summarised(),
+            "archived": ranges(&self.archived()),
+            "recalled": self.recalled.as_ref().map(|recalled| self.wire(&recalled.messages())).unwrap_or_default(),
+            "cleaned": sheet.cleaned,
+        })
+        .to_string()
+    }
+
+    /// Weighs each part of what leaves.
+    fn weigh(&self, sheet: &mut Sheet) {
+        let Ok(sent) = std::str::from_utf8(&self.sent) else { return };
+        let Ok(request) = self.dialect.parse(sent) else { return };
+        let Prompt::Chat(messages) = &request.prompt else { return };
+        let size = |source: usize| -> Tokens {
+            let own = messages.iter().filter(|message| message.source == source && message.role != Role::System);
+            own.map(|message| message_size(&self.model, message)).sum()
+        };
+        let system: Tokens = messages.iter().filter(is_system).map(|message| message_size(&self.model, message)).sum();
+        sheet.add("system", system, json!({}));
+        let mut notes = self.covering.iter().flat_map(|covering| {
+            let front = &covering.front;
+            let rollover = front.rollover.iter().map(|rollover| {
+                ("rollover", json!({ "snapshot": rollover.snapshot, "covers": [1, rollover.last] }))
+            });
+            let checkpoints = front.checkpoints.iter().map(|checkpoint| {
+                let about = json!({
+                    "checkpoint": checkpoint.id, "level": checkpoint.level.number(), "author": checkpoint.author,
+                    "covers": [checkpoint.first, checkpoint.last],
+                });
+                ("checkpoint", about)
+            });
+            rollover.chain(checkpoints).collect::<Vec<_>>()
+        });
+        let (mut place, mut verbatim) = (0, 0);
+        for edit in &self.plan.edits {
+            match edit {
+                Edit::Keep(range) => {
+                    verbatim += range.clone().map(|index| size(place + index - range.start)).sum::<Tokens>();
+                    place += range.len();
+                }
+                Edit::Rewrite(index, _) => {
+                    let tokens = size(place);
+                    sheet.add("cleaned", tokens, json!({ "message": index + 1 }));
+                    sheet.cleaned.push(self.saving(*index, tokens));
+                    place += 1;
+                }
+                Edit::Replace(_, Some(note)) => {
+                    let is_recalled = self.recalled.as_ref().is_some_and(|recalled| recalled.note.text == note.text);
+                    let (what, about) = match is_recalled {
+                        true => ("recalled", json!({ "messages": self.recalled.as_ref().map(|recalled| self.wire(&recalled.messages())) })),
+                        false => notes.next().unwrap_or(("note", json!({}))),
+                    };
+                    sheet.add(what, size(place), about);
+                    place += 1;
+                }
+                Edit::Replace(_, None) => {}
+            }
+        }
+        sheet.add("verbatim", verbatim, json!({ "messages": ranges(&self.verbatim()) }));
+        let images: u32 = messages.iter().map(|message| message.images).sum();
+        if images > 0 {
+            sheet.add("images", images.saturating_mul(TOKENS_PER_IMAGE), json!({ "images": images }));
+        }
+    }
+
+    /// What cleaning has saved on one message.
+    fn saving(&self, index: usize, after: Tokens) -> Value {
+        let done = self.rewritten.iter().find(|one| one.index == index).map(|one| one.done.clone()).unwrap_or_default();
+        let before = self.with_arrived(|messages| {
+            let own = messages.iter().filter(|message| message.source == index);
+            own.map(|message| rough_size(&self.model, &message.text)).sum::<Tokens>()
+        });
+        let before = before.unwrap_or(after);
+        json!({ "message": index + 1, "done": done, "tokens_before": before, "tokens_after": after, "saved": before.saturating_sub(after) })
+    }
+
+    fn with_arrived<T>(&self, read: impl FnOnce(&[Message<'_>]) -> T) -> Option<T> {
+        let request = self.dialect.parse(&self.arrived).ok()?;
+        match &request.prompt {
+            Prompt::Chat(messages) => Some(read(messages)),
+            Prompt::Generate(_) => None,
+        }
+    }
+
+    fn verbatim(&self) -> Vec<usize> {
+        let kept = self.plan.edits.iter().flat_map(|edit| match edit {
+            Edit::Keep(range) => range.clone(),
+            Edit::Rewrite(..) | Edit::Replace(..) => 0..0,
+        });
+        kept.map(|index| index + 1).collect()
+    }
+
+    /// The client's numbers of some of Ollama's messages.
+    fn wire(&self, indices: &[usize]) -> Vec<usize> {
+        let read = |messages: &[Message<'_>]| {
+            indices.iter().filter_map(|&index| messages.get(index)).map(|message| message.source + 1).collect()
+        };
+        let mut wire: Vec<usize> = self.with_arrived(read).unwrap_or_default();
+        wire.dedup();
+        wire
+    }
+
+    fn summarised(&self) -> Vec<Value> {
+        let Some(covering) = &self.covering else { return Vec::new() };
+        let summary = |checkpoint: &crate::context::Checkpoint| {
+            let covered: Vec<usize> = (checkpoint.first.saturating_sub(1)..checkpoint.last).collect();
+            let wire = self.wire(&covered);
+            let messages = [wire.iter().min(), wire.iter().max()];
+            json!({ "checkpoint": checkpoint.id, "level": checkpoint.level.number(), "messages": messages })
+        };
+        covering.front.checkpoints.iter().map(summary).collect()
+    }
+
+    /// What neither leaves nor is in a checkpoint.
+    fn archived(&self) -> Vec<usize> {
+        let dropped = self.plan.edits.iter().flat_map(|edit| match edit {
+            Edit::Replace(range, _) => range.clone(),
+            Edit::Keep(_) | Edit::Rewrite(..) => 0..0,
+        });
+        let rolled = self.covering.as_ref().map_or(0, |covering| {
+            covering.front.checkpoints.first().map_or(usize::MAX, |checkpoint| checkpoint.first - 1)
+        });
+        let places: Vec<usize> = (0..rolled.min(1 << 20)).collect();
+        let wire: std::collections::HashSet<usize> = self.wire(&places).into_iter().collect();
+        dropped.map(|index| index + 1).filter(|index| wire.contains(index)).collect()
+    }
+}
+
+fn is_system(message: &&Message<'_>) -> bool {
+    message.role == Role::System
+}
+
+#[derive(Default)]
+struct Sheet {
+    parts: Vec<Value>,
+    cleaned: Vec<Value>,
+    sum: i64,
+}
+
+impl Sheet {
+    fn add(&mut self, what: &str, tokens: Tokens, mut about: Value) {
+        if tokens == 0 {
+            return;
+        }
+        self.sum += i64::from(tokens);
+        about["what"] = what.into();
+        about["tokens"] = tokens.into();
+        self.parts.push(about);
+    }
+}
+
+/// Neighbours as `[first, last]`.
+fn ranges(numbers: &[usize]) -> Vec<[usize; 2]> {
+    let mut ranges: Vec<[usize; 2]> = Vec::new();
+    for &number in numbers {
+        match ranges.last_mut() {
+            Some([_, last]) if *last + 1 == number => *last = number,
+            _ => ranges.push([number, number]),
+        }
+    }
+    ranges
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_become_ranges() {
+        assert_eq!(ranges(&[1, 2, 3, 7, 9, 10]), [[1, 3], [7, 7], [9, 10]]);
+    }
+}

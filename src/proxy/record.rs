@@ -1,0 +1,215 @@
+//! Writing a turn down: the user's part before the upstream is asked, the answer when it is over.
+//!
+//! Nothing waits when a turn begins; only the end of its answer waits, for all of it. A turn that is
+//! dropped half-way says so in the store: whoever asked went away.
+
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared};
+use http::StatusCode;
+
+use super::Gateway;
+use super::compact::system_prompts;
+use super::conversations::Turn;
+use super::fit::Fitted;
+use super::headers::Report;
+use super::observe::{Commit, Ending};
+use super::respond::Refusal;
+use crate::context::{Link, Message, Role};
+use crate::dialect::{Answer, Dialect, Prompt, Request};
+use crate::events::{self, Event};
+use crate::store::{BeginTurn, Change, FinishTurn, NewMessage, StoreError, TurnStatus};
+
+/// What a client is told when its answer could not be kept.
+const NOT_KEPT: &str = "the answer could not be stored, so it must not count as finished: see Loadline's log (disk space?)";
+
+/// A receipt that is being written.
+pub(super) type Written = BoxFuture<'static, Option<String>>;
+
+/// A turn that has begun.
+#[derive(Debug)]
+pub(super) struct Recording {
+    gateway: Arc<Gateway>,
+    pub turn: Turn,
+    id: String,
+    begun: Shared<BoxFuture<'static, Result<(), StoreError>>>,
+    ended: bool,
+}
+
+impl Recording {
+    /// Hands the user's part to the store. Nothing waits for it, unless the store has just failed: then
+    /// nobody is asked before it works again.
+    pub(super) async fn begin(
+        gateway: &Arc<Gateway>,
+        turn: Turn,
+        dialect: Dialect,
+        body: &str,
+        request: &Request<'_>,
+    ) -> Result<Self, Refusal> {
+        let id = uuid::Uuid::now_v7().simple().to_string();
+        let (messages, system) = match &request.prompt {
+            Prompt::Chat(messages) => (new_messages(&turn, dialect, body, messages), system_prompts(messages)),
+            Prompt::Generate(generate) => {
+                let system: Vec<&str> = generate.system.as_deref().into_iter().collect();
+                let prompt = Message { images: generate.images, ..Message::plain(Role::User, generate.prompt.as_ref(), 0) };
+                let link = turn.links.first().copied();
+                let messages = link.map(|link| new_message(link, &prompt, None)).into_iter().collect();
+                (messages, serde_json::json!(system).to_string())
+            }
+        };
+        let shared = turn.shared();
+        let change = Change::Begin(BeginTurn {
+            turn: id.clone(),
+            conversation: turn.conversation,
+            user: turn.user.to_string(),
+            at: events::now_ms(),
+            model: request.model.clone().into_owned(),
+            dialect: dialect.name(),
+            system,
+            after: shared.checked_sub(1).and_then(|last| turn.links.get(last)).copied(),
+            messages,
+        });
+        let begun = gateway.events.submit(change).boxed().shared();
+        if !gateway.store.healthy() && begun.clone().await.is_err() {
+            return Err(Refusal::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "conversations cannot be stored right now, so nothing is forwarded: see Loadline's log (disk space?)",
+            ));
+        }
+        Ok(Self { gateway: Arc::clone(gateway), turn, id, begun, ended: false })
+    }
+
+    /// The name of this turn.
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The turn ends without an answer. Ready when that is on disk, or cannot be.
+    pub(super) async fn end_without_answer(mut self, status: TurnStatus, report: Option<&Report>, event: Option<Event>) {
+        self.ended = true;
+        let events = event.map(|event| event.of(&self.turn, events::now_ms())).into_iter().collect();
+        let finish = FinishTurn { events, ..self.finish(status, report) };
+        if let Err(error) = self.gateway.events.submit(Change::Finish(finish)).await {
+            tracing::error!(%error, "a turn could not be stored");
+        }
+    }
+
+    /// The answer is over. Ready when the whole turn is on disk.
+    pub(super) fn end(mut self, answer: &Answer, ending: Ending, fitted: &Fitted, receipt: Option<Written>) -> Commit {
+        self.ended = true;
+        let status = match ending {
+            Ending::Complete => TurnStatus::Complete,
+            Ending::Incomplete => TurnStatus::Incomplete,
+            Ending::Cancelled => TurnStatus::Cancelled,
+        };
+        let message = answer.message();
+        let said_something = !message.text.is_empty() || !message.tool_calls.is_empty() || !message.thinking.is_empty();
+        let link = self.gateway.conversations.answer_link(&self.turn, &message);
+        let mut finish = FinishTurn {
+            answer: said_something.then(|| new_message(link, &message, None)),
+            reported_tokens: answer.prompt_tokens,
+            ..self.finish(status, Some(&fitted.report))
+        };
+        let at = events::now_ms();
+        finish.events = fitted.report.warnings.iter().map(|text| events::warning(text).of(&self.turn, at)).collect();
+        let known = said_something || ending == Ending::Complete;
+        let (gateway, turn) = (Arc::clone(&self.gateway), self.turn.clone());
+        let (begun, id) = (self.begun.clone(), fitted.report.receipt.clone());
+        let kept = tokio::spawn(async move {
+            if let (Some(receipt), Some(id)) = (receipt, id) {
+                finish.receipt = receipt.await.map(|body| (id, body));
+            }
+            let finished = gateway.events.submit(Change::Finish(finish));
+            begun.await?;
+            finished.await?;
+            // Only what is stored is known: a later turn is stored behind it.
+            if known {
+                gateway.conversations.record(&turn, link);
+            }
+            Ok::<(), StoreError>(())
+        });
+        Box::pin(async move {
+            match kept.await {
+                Ok(Ok(())) => Ok(()),
+                Ok(Err(error)) => {
+                    tracing::error!(%error, "a turn could not be stored");
+                    Err(NOT_KEPT.to_owned())
+                }
+                Err(_) => Err(NOT_KEPT.to_owned()),
+            }
+        })
+    }
+
+    fn finish(&self, status: TurnStatus, report: Option<&Report>) -> FinishTurn {
+        FinishTurn {
+            turn: self.id.clone(),
+            at: events::now_ms(),
+            status,
+            answer: None,
+            arrived_tokens: report.map_or(0, |report| report.arrived.total),
+            sent_tokens: report.map_or(0, |report| report.sent.total),
+            limit_tokens: report.map_or(0, |report| report.sent.limit),
+            reported_tokens: None,
+            basis: report.map_or("", |report| report.basis.name()),
+            action: report.map_or("", |report| report.action.name()),
+            receipt: None,
+            events: Vec::new(),
+        }
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        if !self.ended && tokio::runtime::Handle::try_current().is_ok() {
+            let finish = self.finish(TurnStatus::Cancelled, None);
+            tokio::spawn(self.gateway.events.submit(Change::Finish(finish)));
+        }
+    }
+}
+
+/// The messages that are new, as the store takes them.
+fn new_messages(turn: &Turn, dialect: Dialect, body: &str, messages: &[Message<'_>]) -> Vec<NewMessage> {
+    let shared = turn.shared();
+    if shared >= messages.len() {
+        return Vec::new();
+    }
+    let raw = dialect.written_messages(body);
+    let mut last_source = None;
+    let new = messages.iter().zip(turn.links.iter()).skip(shared).filter(|(message, _)| message.role != Role::System);
+    new.map(|(message, link)| {
+        // What the dialect wrote as one message and Ollama reads as several is kept with the first.
+        let first_of_source = last_source.replace(message.source) != Some(message.source);
+        let raw = raw.get(message.source).filter(|_| first_of_source).and_then(|raw| more_than_text(raw));
+        new_message(*link, message, raw)
+    })
+    .collect()
+}
+
+fn new_message(link: Link, message: &Message<'_>, raw: Option<&str>) -> NewMessage {
+    let call = |call: &crate::context::ToolCall<'_>| {
+        let arguments = serde_json::from_str(&call.arguments).unwrap_or_else(|_| call.arguments.as_ref().into());
+        serde_json::json!({ "id": call.id, "name": call.name, "arguments": serde_json::Value::clone(&arguments) })
+    };
+    let calls: Vec<serde_json::Value> = message.tool_calls.iter().map(call).collect();
+    NewMessage {
+        link,
+        role: message.role.name().to_owned(),
+        text: message.text.clone().into_owned(),
+        thinking: message.thinking.clone().into_owned(),
+        tool_calls: (!calls.is_empty()).then(|| serde_json::Value::from(calls).to_string()),
+        tool_name: message.tool_name.as_ref().map(|name| name.clone().into_owned()),
+        tool_call_id: message.tool_call_id.as_ref().map(|id| id.clone().into_owned()),
+        images: message.images,
+        raw: raw.map(str::to_owned),
+    }
+}
+
+/// A message as it was written, if it says more than a role and a text.
+fn more_than_text(raw: &serde_json::value::RawValue) -> Option<&str> {
+    let fields = crate::json::Fields::read(raw.get(), &[]).ok()?;
+    let plain = fields.len() == 2
+        && fields.get("role").is_some()
+        && fields.get("content").is_some_and(|content| content.get().starts_with('"'));
+    (!plain).then(|| raw.get())
+}
