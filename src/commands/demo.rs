@@ -5,7 +5,7 @@
 //! one is the exit code.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -40,6 +40,9 @@ const TOPICS: [&str; 8] = [
     "The night watch reports ice. Move the heavy casks amidships and tell me how the trim changes.",
     "Two hands are sick. Rearrange the watches so that nobody stands more than eight hours.",
 ];
+
+/// On which turn a list is pasted, and how long it is: the first jump goes past 95 %, the second past 100 %.
+const PASTED: [(u32, u32); 2] = [(13, 14), (16, 34)];
 
 /// Watch a chat climb the ladder, against a simulated Ollama. Nothing else needs to be installed.
 #[derive(Debug, Args)]
@@ -172,7 +175,7 @@ impl Answered {
 
 impl Walk {
     async fn turn(&mut self, turn: u32, client: &reqwest::Client, stage: &Stage) -> Result<()> {
-        let text = format!("Day {turn}. {}", TOPICS[(turn as usize - 1) % TOPICS.len()]);
+        let text = what_the_captain_says(turn);
         for history in [&mut self.history, &mut self.direct_history] {
             if history.is_empty() {
                 history.push(json!({ "role": "system", "content": SYSTEM }));
@@ -208,9 +211,9 @@ impl Walk {
         promise(stage.behind.stats().truncations == 0, "Ollama has truncated a prompt behind Loadline");
         let snapshot = answer.header("x-loadline-snapshot").to_owned();
         if answer.header("x-loadline-action") == "rollover" {
-            let kept = snapshot_lines(&stage.data_dir, &snapshot);
-            // All but the answer that has just been added.
-            promise(kept == Some(self.history.len() - 1), "the snapshot does not hold the whole conversation");
+            let kept = messages_in(&stage.gateway, &snapshot);
+            // All but the system prompt and the answer that has just been added.
+            promise(kept == Some(self.history.len() - 2), "the snapshot does not hold the whole conversation");
             self.rollovers.push(snapshot);
         }
     }
@@ -239,10 +242,18 @@ impl Walk {
             self.dropped_silently
         );
         for snapshot in &self.rollovers {
-            say!("Kept in full      {}", stage.data_dir.join("snapshots").join(format!("{snapshot}.jsonl")).display());
+            say!("Kept in full      loadline snapshots show {snapshot} --data-dir {}", stage.data_dir.display());
         }
         say!("(Without --data-dir, what the demo has written is removed when it ends.)");
     }
+}
+
+/// A day's business; now and then the captain pastes a whole list, and the load jumps.
+fn what_the_captain_says(turn: u32) -> String {
+    let topic = TOPICS[(turn as usize - 1) % TOPICS.len()];
+    let pasted = PASTED.iter().find(|(on, _)| *on == turn).map_or(0, |(_, lines)| *lines);
+    let list: String = (1..=pasted).map(|line| format!("\nLot {}: {} casks, marked {turn}-{line}", line * 7, line * 3 + 2)).collect();
+    format!("Day {turn}. {topic}{list}")
 }
 
 async fn ask(client: &reqwest::Client, url: &str, history: &[Value]) -> Result<Answered> {
@@ -262,9 +273,10 @@ fn tokens(answer: &Answered) -> (u64, u64) {
     (sent.parse().unwrap_or(u64::MAX), limit.parse().unwrap_or(0))
 }
 
-fn snapshot_lines(data_dir: &Path, snapshot: &str) -> Option<usize> {
-    let path = data_dir.join("snapshots").join(format!("{snapshot}.jsonl"));
-    std::fs::read_to_string(path).ok().map(|text| text.lines().count())
+fn messages_in(gateway: &Gateway, snapshot: &str) -> Option<usize> {
+    let reader = gateway.store.reader().ok()?;
+    let row = reader.snapshot(snapshot).ok()??;
+    Some(reader.path(row.conversation, Some(row.link)).ok()?.len())
 }
 
 fn print_turn(turn: u32, through: &Answered, direct: &Answered, cut_now: bool) {

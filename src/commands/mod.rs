@@ -9,11 +9,13 @@ macro_rules! say {
     ($($arguments:tt)*) => { $crate::commands::print(format_args!($($arguments)*)) };
 }
 
+mod bench;
 mod check;
 mod count;
 mod demo;
 mod serve;
 mod sim;
+mod snapshots;
 mod source;
 
 use std::io::Write;
@@ -37,8 +39,10 @@ enum Command {
     Serve(serve::Serve),
     Demo(demo::Demo),
     Sim(sim::SimCommand),
+    Snapshots(snapshots::Snapshots),
     Check(check::Check),
     Count(count::CountCommand),
+    Bench(bench::Bench),
 }
 
 /// What a command came to.
@@ -65,8 +69,10 @@ pub fn main() -> ExitCode {
                 Command::Serve(command) => command.run().await,
                 Command::Demo(command) => command.run().await,
                 Command::Sim(command) => command.run().await,
+                Command::Snapshots(command) => command.run(),
                 Command::Check(command) => command.run().await,
                 Command::Count(command) => command.run().await,
+                Command::Bench(command) => command.run().await,
             }
         })
     });

@@ -25,6 +25,8 @@ pub enum Fault {
     WrongCount(i64),
     /// Status 200 and a body that is no JSON.
     Garbage,
+    /// Nothing goes wrong with this one: what follows is for a later request.
+    Nothing,
 }
 
 /// The faults still to come, first one first.
@@ -47,6 +49,7 @@ impl Faults {
         if spared {
             return None;
         }
-        self.script.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+        let next = self.script.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        next.filter(|fault| *fault != Fault::Nothing)
     }
 }
