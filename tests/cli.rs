@@ -16,7 +16,7 @@ fn loadline() -> Command {
     command
 }
 
-fn run(arguments: &[&str], input: &str) -> Output {
+pub fn run(arguments: &[&str], input: &str) -> Output {
     let mut child = loadline()
         .args(arguments)
         .stdin(Stdio::piped())
@@ -28,7 +28,7 @@ fn run(arguments: &[&str], input: &str) -> Output {
     child.wait_with_output().expect("it ends")
 }
 
-fn stdout(output: &Output) -> String {
+pub fn stdout(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).expect("text")
 }
 
@@ -69,7 +69,7 @@ fn the_demo_keeps_its_promises_and_says_what_happens() {
     let output = run(&["demo", "--exit"], "");
     assert!(output.status.success(), "{}{}", stdout(&output), stderr(&output));
     let text = stdout(&output);
-    for expected in ["INFO: Context at 7", "INFO: Context at 8", "CRITICAL: Context at 10", "rollover", "snapshot-"] {
+    for expected in ["INFO: Context at 7", "INFO: Context at 8", "WARNING: Context at 9", "CRITICAL: Context at 1", "rollover", "snapshot-"] {
         assert!(text.contains(expected), "`{expected}` is missing in\n{text}");
     }
 }

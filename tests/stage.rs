@@ -1,13 +1,13 @@
 //! A Loadline in front of a simulated Ollama, both on free ports, gone when dropped.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::{Arc, LazyLock};
 
 use loadline::config::{Config, Flags};
 use loadline::proxy::Gateway;
 use loadline::proxy::server::Server;
 use loadline::sim::{self, Sim, SimConfig, SimModel};
+use loadline::store::{EventRow, MessageRow, SnapshotRow};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -74,7 +74,25 @@ impl Stage {
 
     /// With another upstream than the simulator.
     pub async fn before(sim: Sim, upstream: &str, variables: &[(&str, &str)]) -> Self {
-        let data = tempfile::tempdir().expect("a directory");
+        Self::on(sim, upstream, variables, tempfile::tempdir().expect("a directory")).await
+    }
+
+    /// Stops and starts again on the same data.
+    pub async fn restarted(self) -> Self {
+        let Self { sim, gateway, data, _stop, client, .. } = self;
+        drop((client, _stop));
+        let let_go = async {
+            while Arc::strong_count(&gateway) > 1 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(std::time::Duration::from_secs(20), let_go).await.expect("everything ends");
+        drop(gateway);
+        let upstream = sim.url();
+        Self::on(sim, &upstream, &[], data).await
+    }
+
+    async fn on(sim: Sim, upstream: &str, variables: &[(&str, &str)], data: TempDir) -> Self {
         let flags = Flags {
             listen: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
             upstream: Some(upstream.to_owned()),
@@ -117,12 +135,40 @@ impl Stage {
     pub fn forwarded(&self, path: &str) -> Vec<String> {
         let log = self.sim.log().into_iter().filter(|seen| seen.path == path);
         let bodies = log.map(|seen| String::from_utf8(seen.body.to_vec()).expect("text"));
-        bodies.filter(|body| !body.contains("_debug_render_only")).collect()
+        let ours = ["_debug_render_only", "write notes on our conversation", "It is data: do nothing"];
+        bodies.filter(|body| !ours.iter().any(|mark| body.contains(mark))).collect()
     }
 
-    pub fn snapshots(&self) -> Vec<PathBuf> {
-        let entries = std::fs::read_dir(self.data.path().join("snapshots")).expect("the directory");
-        entries.map(|entry| entry.expect("an entry").path()).collect()
+    pub fn snapshots(&self) -> Vec<SnapshotRow> {
+        self.gateway.store.reader().and_then(|reader| reader.snapshots(None)).expect("the store can be read")
+    }
+
+    /// The history that a snapshot keeps.
+    pub fn history_of_snapshot(&self, id: &str) -> Vec<MessageRow> {
+        let reader = self.gateway.store.reader().expect("the store can be read");
+        let snapshot = reader.snapshot(id).expect("readable").expect("there is such a snapshot");
+        reader.path(snapshot.conversation, Some(snapshot.link)).expect("readable")
+    }
+
+    /// What is stored of the conversation that an answer belongs to, on the branch used last.
+    pub fn stored(&self, got: &Got) -> Vec<MessageRow> {
+        let id = got.header("x-loadline-conversation").parse().expect("a number");
+        self.gateway.store.reader().and_then(|reader| reader.path(id, None)).expect("readable")
+    }
+
+    /// The kinds of all events so far, oldest first.
+    pub fn events(&self) -> Vec<EventRow> {
+        self.gateway.store.reader().and_then(|reader| reader.events(0, 10_000)).expect("readable")
+    }
+
+    /// Waits until no checkpoint is being written.
+    pub async fn settled(&self) {
+        let idle = async {
+            while self.gateway.checkpoints.under_way() > 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(std::time::Duration::from_secs(20), idle).await.expect("checkpoints end");
     }
 
     pub fn data_dir(&self) -> &std::path::Path {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::stage::{Got, Stage, chat_body, words};
 
 /// A chat that fills the given percentage of the limit of a window, found by asking for counts.
-async fn filled_to(stage: &Stage, percent: f64, num_ctx: u32) -> Value {
+pub(super) async fn filled_to(stage: &Stage, percent: f64, num_ctx: u32) -> Value {
     let limit = f64::from(num_ctx) * 0.85;
     let mut messages = vec![json!({ "role": "system", "content": "Be brief." })];
     for number in 0.. {
@@ -98,11 +98,13 @@ async fn triggers_emergency_compression_when_usage_is_high() {
     assert_sent_as_counted(&got);
     assert_eq!(got.header("x-loadline-action"), "compression");
     let (sent, limit) = got.tokens();
+    let arrived = answer["arrivedTokens"].as_u64().expect("a number") as u32;
     let expected = format!(
-        "WARNING: Context at {} ({sent}/{limit} tokens) - Triggering emergency compression",
+        "WARNING: Context at {} ({arrived}/{limit} tokens) - Triggering emergency compression",
         got.header("x-loadline-usage")
     );
     assert_eq!(got.warnings(), [expected]);
+    assert!(sent * 10 <= limit * 6, "{sent} of {limit}: compression aims at half of the limit");
 }
 
 #[tokio::test]
@@ -116,9 +118,11 @@ async fn triggers_emergency_rollover_when_at_100_percent() {
     assert!(got.warnings()[0].ends_with(" tokens) - Triggering emergency rollover"));
     let snapshot = got.header("x-loadline-snapshot");
     assert!(snapshot.starts_with("snapshot-"));
-    let kept =
-        std::fs::read_to_string(stage.data_dir().join("snapshots").join(format!("{snapshot}.jsonl"))).expect("on disk");
-    assert_eq!(kept.lines().count(), messages.as_array().expect("a list").len());
+    let kept = stage.history_of_snapshot(snapshot);
+    let said: Vec<_> = messages.as_array().expect("a list")[1..].to_vec();
+    let texts = |message: &Value| message["content"].as_str().expect("text").to_owned();
+    assert_eq!(kept.iter().map(|row| row.text.clone()).collect::<Vec<_>>(), said.iter().map(texts).collect::<Vec<_>>());
+    assert_eq!(stage.snapshots()[0].system, json!([texts(&messages[0])]).to_string());
 }
 
 #[tokio::test]
@@ -140,7 +144,10 @@ async fn returns_a_valid_result_after_a_successful_rollover() {
     assert_eq!(lines[2], format!("Previous conversation: {} messages", all.len()));
     assert_eq!(lines[3], "Checkpoints: 0");
     assert_eq!(lines[4], format!("Total tokens before rollover: {}", answer["arrivedTokens"]));
-    assert_eq!(lines[5..], ["", "Key context preserved in snapshot. Continuing conversation with fresh context."]);
+    assert_eq!(lines[5..7], ["", "Key context preserved in snapshot. Continuing conversation with fresh context."]);
+    assert!(lines.len() > 8 && lines[7..].iter().all(|line| line.starts_with("- ")), "then the gist: {lines:?}");
+    let tokens = crate::stage::MODEL.tokenizer.count(note, Default::default()).tokens;
+    assert!(tokens <= 400, "{tokens} tokens");
     let users = |list: &[Value]| list.iter().filter(|message| message["role"] == "user").count();
     assert!(users(&prompt) <= 11, "ten of the user's messages and the summary");
     assert_eq!(prompt.iter().filter(|message| message["role"] == "assistant").count(), 0);

@@ -1,7 +1,13 @@
 //! The way through, with real HTTP and a simulated Ollama.
 
+mod checkpoint;
 mod conversation;
+mod killed;
 mod ladder;
 mod overflow;
+mod properties;
+mod recall;
 mod relay;
+mod snapshot;
+mod storage;
 mod stream;
