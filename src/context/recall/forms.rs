@@ -1,12 +1,16 @@
 //! Word lists: what says nothing, what says little, and what is another word's form.
 //!
 //! They are English, with the commonest function words of German, French and Spanish. They are data, kept
-//! sorted for binary search; a test holds them to that.
+//! sorted for those who edit them.
+
+use std::sync::LazyLock;
+
+use foldhash::{HashMap, HashSet};
 
 /// Words that never count, neither in a message nor in a question: function words, thanks and greetings,
 /// and the verbs people steer a chat with ("go on", "tell me", "do you remember").
 #[rustfmt::skip]
-pub(super) const STOP_WORDS: &[&str] = &[
+const STOP_WORDS: &[&str] = &[
     "a", "aber", "able", "about", "actually", "again", "against", "ah", "all", "almost", "already", "also",
     "although", "always", "am", "an", "and", "another", "answer", "any", "anybody", "anyone", "anything", "are", "as",
     "asked", "at", "auch", "auf", "aus", "avec", "awesome", "basically", "be", "because", "been", "bei", "being",
@@ -41,7 +45,7 @@ pub(super) const STOP_WORDS: &[&str] = &[
 /// Stems so common in talk on any subject that sharing one is no sign of a shared subject. They help to
 /// rank, and count little when it is decided whether anything is relevant at all.
 #[rustfmt::skip]
-pub(super) const EVERYDAY_STEMS: &[&str] = &[
+const EVERYDAY_STEMS: &[&str] = &[
     "add", "advic", "afternoon", "ago", "agre", "appear", "area", "around", "ask", "away", "back", "bad", "becom",
     "begin", "believ", "best", "better", "big", "bring", "call", "care", "case", "certain", "chang", "cheap", "check",
     "choos", "citi", "clear", "close", "cold", "color", "compani", "consid", "cost", "countri", "coupl", "cours",
@@ -104,25 +108,46 @@ const BASE_FORMS: &[&str] = &[
     "wore wear", "worn wear", "worse bad", "worst bad", "wove weave", "woven weave", "written write", "wrote write",
 ];
 
-/// The base of an irregular form.
-pub(super) fn base_form(word: &str) -> Option<&'static str> {
-    let at = BASE_FORMS.binary_search_by(|entry| form(entry).cmp(word)).ok()?;
-    BASE_FORMS.get(at)?.split_once(' ').map(|(_, base)| base)
+/// Whether a word, in lower case, never counts.
+pub(super) fn is_stop_word(word: &str) -> bool {
+    matches!(LEXICON.get(word), Some(Entry::Stop))
 }
 
-fn form(entry: &str) -> &str {
-    entry.split_once(' ').map_or(entry, |(form, _)| form)
+/// Whether a stem says little about what a message is about.
+pub(super) fn is_everyday(stem: &str) -> bool {
+    EVERYDAY.contains(stem)
 }
+
+/// The base of an irregular form.
+pub(super) fn base_form(word: &str) -> Option<&'static str> {
+    match LEXICON.get(word)? {
+        Entry::FormOf(base) => Some(base),
+        Entry::Stop => None,
+    }
+}
+
+enum Entry {
+    Stop,
+    FormOf(&'static str),
+}
+
+/// The lists as tables: every distinct word of a conversation is looked up in them.
+static LEXICON: LazyLock<HashMap<&'static str, Entry>> = LazyLock::new(|| {
+    let forms = BASE_FORMS.iter().filter_map(|entry| entry.split_once(' '));
+    let forms = forms.map(|(form, base)| (form, Entry::FormOf(base)));
+    forms.chain(STOP_WORDS.iter().map(|word| (*word, Entry::Stop))).collect()
+});
+
+static EVERYDAY: LazyLock<HashSet<&'static str>> = LazyLock::new(|| EVERYDAY_STEMS.iter().copied().collect());
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_lists_are_sorted_and_without_repeats() {
-        assert!(STOP_WORDS.is_sorted_by(|a, b| a < b));
-        assert!(EVERYDAY_STEMS.is_sorted_by(|a, b| a < b));
-        assert!(BASE_FORMS.is_sorted_by(|a, b| form(a) < form(b)));
+    fn no_word_is_listed_twice() {
+        assert_eq!(LEXICON.len(), STOP_WORDS.len() + BASE_FORMS.len());
+        assert_eq!(EVERYDAY.len(), EVERYDAY_STEMS.len());
     }
 
     #[test]

@@ -13,7 +13,7 @@ const SATURATION: f32 = 1.2;
 const LENGTH_SHARE: f32 = 0.5;
 
 /// What of a word's count reaches the messages around it, nearest first.
-const NEIGHBOUR_SHARES: [f32; 6] = [0.6, 0.3, 0.15, 0.08, 0.04, 0.02];
+const NEIGHBOUR_SHARES: [f32; 6] = [0.5, 0.25, 0.12, 0.06, 0.04, 0.03];
 
 /// How much the newest message is preferred to the oldest when both say the same.
 const RECENCY: f32 = 0.05;

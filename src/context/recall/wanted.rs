@@ -9,7 +9,8 @@ use foldhash::{HashSet, HashSetExt};
 use super::words::{Form, Words, raw};
 use super::{Index, Query, TermId, head, tail};
 
-/// The bar. Some two neighbouring messages together have to share this much of the query's rarity...
+/// The bar. Some passage of so many messages has to share this much of the query's rarity...
+const PASSAGE_MESSAGES: usize = 3;
 const BAR_SHARE: f32 = 0.2;
 /// ...or what about one very rare word weighs; more for a long query, in which chance matches add up...
 const BAR_ENOUGH: f32 = 5.2;
@@ -38,7 +39,7 @@ const REFERS_BACK: &[&str] = &[
 ];
 
 /// A query is read at both ends, because people paste first or ask first, and only its rarest words count.
-const QUERY_END_BYTES: usize = 16 * 1024;
+const QUERY_END_BYTES: usize = 8 * 1024;
 const QUERY_TERMS: usize = 64;
 
 impl Index {
@@ -100,16 +101,18 @@ impl Index {
         }
     }
 
-    /// Whether some two neighbouring messages share enough with the query for it to be about them.
+    /// Whether some passage shares enough with the query for the query to be about it.
     pub(super) fn clears_bar(&self, wanted: &Wanted) -> bool {
-        // A term counts once for two neighbours, even if both say it. The pair is numbered by its first.
+        // A term counts once for a passage, however often it is said there. Passages are numbered by their first
+        // message.
         let mut shared = vec![0.0; self.len()];
         for term in &wanted.terms {
             let mut counted_to = 0;
             for posting in self.postings(term.id) {
                 let message = posting.message as usize;
-                for pair in message.saturating_sub(2).max(counted_to)..=message {
-                    shared[pair] += term.towards_bar;
+                let first = (message + 1).saturating_sub(PASSAGE_MESSAGES).max(counted_to);
+                for passage in &mut shared[first..=message] {
+                    *passage += term.towards_bar;
                 }
                 counted_to = message + 1;
             }

@@ -9,7 +9,7 @@
 
 use rust_stemmers::{Algorithm, Stemmer};
 
-use super::forms::{EVERYDAY_STEMS, STOP_WORDS, base_form};
+use super::forms::{base_form, is_everyday, is_stop_word};
 
 /// A longer run of letters is encoded data, not a word. A SHA-256 in hexadecimal still counts.
 const LONGEST_WORD_BYTES: usize = 80;
@@ -67,7 +67,7 @@ impl Words {
         fold_into(raw, &mut self.folded);
         let word = without_clitic(&self.folded);
         let base = base_form(word).unwrap_or(word);
-        if base.is_empty() || is_in(STOP_WORDS, word) || is_in(STOP_WORDS, base) {
+        if base.is_empty() || is_stop_word(word) || is_stop_word(base) {
             return;
         }
         if !base.bytes().all(|byte| byte.is_ascii_lowercase()) {
@@ -75,7 +75,7 @@ impl Words {
             return emit(base, if base.len() <= 2 { Form::Everyday } else { Form::Word });
         }
         let stem = self.stemmer.stem(base);
-        let everyday = stem.len() == 1 || is_in(EVERYDAY_STEMS, &stem);
+        let everyday = stem.len() == 1 || is_everyday(&stem);
         emit(&stem, if everyday { Form::Everyday } else { Form::Word });
     }
 }
@@ -213,8 +213,4 @@ fn without_clitic(word: &str) -> &str {
         Some((before, "s" | "re" | "ve" | "ll" | "d" | "m")) => before,
         _ => word,
     }
-}
-
-fn is_in(sorted: &[&str], word: &str) -> bool {
-    sorted.binary_search(&word).is_ok()
 }
