@@ -19,7 +19,7 @@ use loadline::context::Action;
 use loadline::dialect::Dialect;
 use loadline::ollama::models::Model;
 use loadline::proxy::Gateway;
-use loadline::proxy::fit::{Fit, Fitted, dry_run};
+use loadline::proxy::fit::{Fit, Fitted, rehearse};
 use loadline::proxy::server::Server;
 use loadline::sim::{self, Sim, SimConfig};
 use serde_json::{Value, json};
@@ -50,7 +50,8 @@ fn message(index: usize, salt: usize) -> Value {
 }
 
 fn body(messages: &[Value]) -> String {
-    json!({ "model": "sim", "stream": false, "messages": messages, "options": { "num_ctx": WINDOW, "num_predict": 8 } }).to_string()
+    json!({ "model": "sim", "stream": false, "messages": messages, "options": { "num_ctx": WINDOW, "num_predict": 8 } })
+        .to_string()
 }
 
 impl Bench {
@@ -73,9 +74,7 @@ impl Bench {
 
     /// Everything up to the body that would be sent.
     async fn fit(&self, body: &str) -> Fitted {
-        let request = Dialect::Chat.parse(body).expect("understood");
-        let fit = dry_run(&self.gateway, &self.model, Dialect::Chat, body, &request).await;
-        match fit {
+        match rehearse(&self.gateway, &self.model, Dialect::Chat, body).await {
             Ok(Fit::Fits(fitted)) => *fitted,
             Ok(Fit::TooLarge(_)) | Err(_) => panic!("it can be made to fit"),
         }

@@ -69,7 +69,14 @@ fn the_demo_keeps_its_promises_and_says_what_happens() {
     let output = run(&["demo", "--exit"], "");
     assert!(output.status.success(), "{}{}", stdout(&output), stderr(&output));
     let text = stdout(&output);
-    for expected in ["INFO: Context at 7", "INFO: Context at 8", "WARNING: Context at 9", "CRITICAL: Context at 1", "rollover", "snapshot-"] {
+    for expected in [
+        "INFO: Context at 7",
+        "INFO: Context at 8",
+        "WARNING: Context at 9",
+        "CRITICAL: Context at 1",
+        "rollover",
+        "snapshot-",
+    ] {
         assert!(text.contains(expected), "`{expected}` is missing in\n{text}");
     }
 }

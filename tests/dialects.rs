@@ -142,7 +142,7 @@ fn an_edit_touches_nothing_that_is_kept() {
     let plan = Plan { edits: vec![Edit::Replace(0..2, Some(Note { text: "note \"q\"".into() })), Edit::Keep(2..3)] };
     for dialect in [Dialect::Chat, Dialect::OpenAiChat, Dialect::Anthropic] {
         assert_eq!(
-            dialect.apply(body, &plan).expect("applied"),
+            dialect.apply(body, &plan, None).expect("applied"),
             r#"{ "x":1.50, "messages" : [{"role":"user","content":"note \"q\""},{"role":"user","content":"thr\u00e9e"}], "z":null }"#
         );
     }
@@ -154,7 +154,7 @@ proptest! {
         let messages: Vec<Value> = texts.iter().map(|text| json!({ "role": "user", "content": text })).collect();
         for (dialect, list) in [(Dialect::Chat, "messages"), (Dialect::OpenAiChat, "messages"), (Dialect::Anthropic, "messages"), (Dialect::Responses, "input")] {
             let body = json!({ "model": "m", list: messages, "unknown": { "a": [1] } }).to_string();
-            prop_assert_eq!(dialect.apply(&body, &Plan::identity(messages.len())).expect("applied"), body);
+            prop_assert_eq!(dialect.apply(&body, &Plan::identity(messages.len()), None).expect("applied"), body);
         }
     }
 
@@ -164,7 +164,7 @@ proptest! {
         let messages: Vec<Value> = texts.iter().map(|text| json!({ "role": "user", "content": text, "more": text })).collect();
         let body = json!({ "model": "m", "messages": messages }).to_string();
         let plan = Plan { edits: vec![Edit::Replace(0..at, None), Edit::Keep(at..texts.len())] };
-        let after: Value = serde_json::from_str(&Dialect::Chat.apply(&body, &plan).expect("applied")).expect("json");
+        let after: Value = serde_json::from_str(&Dialect::Chat.apply(&body, &plan, None).expect("applied")).expect("json");
         prop_assert_eq!(&after["messages"].as_array().expect("a list")[..], &messages[at..]);
     }
 

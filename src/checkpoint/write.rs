@@ -237,9 +237,8 @@ impl Draft {
         let asking = rough_size(&model, &prompt::instruction_on("", job.limit)) + 64;
         let room = limit.saturating_sub(asking).max(64);
         let transcripts = pieces(&self.said, room, |text| rough_size(&model, text));
-        let question = |transcript: String| {
-            vec![Message::plain(Role::User, prompt::instruction_on(&transcript, job.limit), 0)]
-        };
+        let question =
+            |transcript: String| vec![Message::plain(Role::User, prompt::instruction_on(&transcript, job.limit), 0)];
         transcripts.into_iter().map(question).collect()
     }
 
@@ -260,7 +259,8 @@ impl Draft {
         let usable = !self.gave_up && !detailed.is_empty() && size(&detailed) < read.max(1);
         let budgets = Level::ALL.map(|level| level.budget(limit));
         if usable {
-            let or_longer = |version: String, longer: &str| if version.is_empty() { longer.to_owned() } else { version };
+            let or_longer =
+                |version: String, longer: &str| if version.is_empty() { longer.to_owned() } else { version };
             let moderate = or_longer(moderate, &detailed);
             let compact = or_longer(compact, &moderate);
             let texts = [
@@ -313,7 +313,8 @@ fn pieces(said: &[(String, String)], room: Tokens, size: impl Fn(&str) -> Tokens
                 left = room;
             }
             while tokens > left && taken > 16 {
-                taken = rest.floor_char_boundary((taken as u64 * u64::from(left) / u64::from(tokens.max(1))) as usize * 9 / 10);
+                taken = rest
+                    .floor_char_boundary((taken as u64 * u64::from(left) / u64::from(tokens.max(1))) as usize * 9 / 10);
                 line = format!("{role}: {}\n", &rest[..taken]);
                 tokens = size(&line);
             }

@@ -252,7 +252,8 @@ impl Walk {
 fn what_the_captain_says(turn: u32) -> String {
     let topic = TOPICS[(turn as usize - 1) % TOPICS.len()];
     let pasted = PASTED.iter().find(|(on, _)| *on == turn).map_or(0, |(_, lines)| *lines);
-    let list: String = (1..=pasted).map(|line| format!("\nLot {}: {} casks, marked {turn}-{line}", line * 7, line * 3 + 2)).collect();
+    let list: String =
+        (1..=pasted).map(|line| format!("\nLot {}: {} casks, marked {turn}-{line}", line * 7, line * 3 + 2)).collect();
     format!("Day {turn}. {topic}{list}")
 }
 

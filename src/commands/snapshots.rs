@@ -145,7 +145,14 @@ fn show(store: &ReadOnly, row: &SnapshotRow, json: bool) -> Result<()> {
         say!("{shown}");
         return Ok(());
     }
-    say!("{} of conversation {}, taken {} UTC at {}/{} tokens\n", row.id, row.conversation, when(row.created_at), row.tokens, row.limit_tokens);
+    say!(
+        "{} of conversation {}, taken {} UTC at {}/{} tokens\n",
+        row.id,
+        row.conversation,
+        when(row.created_at),
+        row.tokens,
+        row.limit_tokens
+    );
     for text in system_prompts(&row.system) {
         say!("system: {text}");
     }

@@ -252,8 +252,10 @@ fn named(name: String) -> Option<String> {
 }
 
 fn preprocess(all: &raw::Preprocess, models: &BTreeMap<String, raw::Model>) -> Preprocess {
-    let with = |clean: bool, intent: bool, tokens: u32| Preprocessing { clean, condense_over: intent.then_some(tokens) };
-    let differs = |model: &&raw::Model| model.clean.is_some() || model.intent.is_some() || model.intent_tokens.is_some();
+    let with =
+        |clean: bool, intent: bool, tokens: u32| Preprocessing { clean, condense_over: intent.then_some(tokens) };
+    let differs =
+        |model: &&raw::Model| model.clean.is_some() || model.intent.is_some() || model.intent_tokens.is_some();
     let own = |model: &raw::Model| {
         with(
             model.clean.unwrap_or(all.clean),

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 /// The sections that variables can reach.
-pub(super) const SECTIONS: &[&str] = &["server", "upstream", "context", "checkpoint", "recall", "preprocess", "store", "log"];
+pub(super) const SECTIONS: &[&str] =
+    &["server", "upstream", "context", "checkpoint", "recall", "preprocess", "store", "log"];
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]

@@ -205,7 +205,11 @@ fn merged(first: &Checkpoint, second: &Checkpoint, budget: Tokens, size: Size<'_
         first: first.first,
         last: second.last,
         level: Level::Compact,
-        author: if first.author == second.author { first.author.clone() } else { format!("{}, {}", first.author, second.author) },
+        author: if first.author == second.author {
+            first.author.clone()
+        } else {
+            format!("{}, {}", first.author, second.author)
+        },
         texts: [text.clone(), text.clone(), text],
     }
 }
@@ -220,7 +224,10 @@ mod tests {
 
     fn checkpoint(number: usize) -> Checkpoint {
         let lines = |count: usize| {
-            (0..count).map(|line| format!("- user: fact {number}.{line} is {}", line * 7)).collect::<Vec<_>>().join("\n")
+            (0..count)
+                .map(|line| format!("- user: fact {number}.{line} is {}", line * 7))
+                .collect::<Vec<_>>()
+                .join("\n")
         };
         Checkpoint {
             id: format!("checkpoint-{number}"),

@@ -12,8 +12,8 @@ pub mod message;
 pub mod plan;
 pub mod recall;
 
+pub use front::{Checkpoint, Front, Level, Rollover};
 pub use identity::{ChainKey, Link};
 pub use ladder::{Action, Basis, Budget, Decision, Tokens, Usage, Window};
 pub use message::{Message, Role, ToolCall};
-pub use front::{Checkpoint, Front, Level, Rollover};
 pub use plan::{Edit, Note, Plan};

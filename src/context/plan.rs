@@ -221,7 +221,8 @@ pub fn cuts(kinds: &[Kind], start: usize) -> Vec<usize> {
 pub fn cut_for(kinds: &[Kind], sizes: &[Tokens], start: usize, fixed: Tokens, target: Tokens) -> Option<usize> {
     let left = |cut: usize| {
         let must_stay = if users_that_must_stay(kinds, cut) > 0 { sizes[current_turn(kinds)] } else { 0 };
-        let kept = (cut..kinds.len()).filter(|&index| kinds[index] != Kind::System).map(|index| u64::from(sizes[index]));
+        let kept =
+            (cut..kinds.len()).filter(|&index| kinds[index] != Kind::System).map(|index| u64::from(sizes[index]));
         u64::from(fixed) + u64::from(must_stay) + kept.sum::<u64>()
     };
     let cuts = cuts(kinds, start);

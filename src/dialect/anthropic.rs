@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
-use super::{Answer, Prompt, Request, answer_room, tool_call};
+use super::{Answer, List, Prompt, Request, answer_room, tool_call};
 use crate::context::plan::Kind;
 use crate::context::{Message, Role};
 use crate::json::lenient::Names;
@@ -49,8 +49,10 @@ pub(super) fn parse(body: &str) -> Result<Request<'_>, JsonError> {
     if !system.is_empty() {
         messages.push(Message::plain(Role::System, system, 0));
     }
+    let before = messages.len();
+    let elements = fields.array("messages")?;
     let mut kinds = Vec::new();
-    for (source, raw) in fields.array("messages")?.into_iter().enumerate() {
+    for (source, raw) in elements.iter().copied().enumerate() {
         kinds.push(add_message(raw, source, &mut messages)?);
     }
     let mut render_with = Vec::new();
@@ -72,6 +74,7 @@ pub(super) fn parse(body: &str) -> Result<Request<'_>, JsonError> {
         render_with,
         thinks_if_able: true,
         approximate: has_search(fields.get("tools")),
+        list: List::of(body, fields.get("messages"), &elements, before),
     })
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::value::RawValue;
 
-use super::{Prompt, Request, answer_room, tool_call};
+use super::{List, Prompt, Request, answer_room, tool_call};
 use crate::context::plan::Kind;
 use crate::context::{Message, Role, ToolCall};
 use crate::json::lenient::Names;
@@ -50,6 +50,7 @@ pub(super) fn parse(body: &str) -> Result<Request<'_>, JsonError> {
         render_with,
         thinks_if_able: false,
         approximate: false,
+        list: List::of(body, fields.get("messages"), &elements, 0),
     })
 }
 

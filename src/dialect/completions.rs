@@ -41,6 +41,7 @@ pub(super) fn parse(body: &str) -> Result<Request<'_>, JsonError> {
         answer_tokens: answer_room(fields.number("max_tokens")?),
         render_with: Vec::new(),
         thinks_if_able: false,
+        list: None,
         approximate: false,
     })
 }

@@ -61,6 +61,7 @@ pub(super) fn parse(body: &str) -> Result<Request<'_>, JsonError> {
         answer_tokens: answer_room(num_predict),
         render_with,
         thinks_if_able: false,
+        list: None,
         approximate: false,
     })
 }

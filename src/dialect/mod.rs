@@ -18,6 +18,7 @@ mod responses;
 mod write;
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use serde_json::value::RawValue;
 
@@ -57,6 +58,27 @@ pub struct Request<'a> {
     pub thinks_if_able: bool,
     /// Ollama adds something of its own that cannot be rendered from here.
     pub approximate: bool,
+    /// Where the messages stand in the body, for dialects that read each by itself.
+    pub list: Option<List>,
+}
+
+/// The list of messages in a body.
+#[derive(Debug, Clone, Default)]
+pub struct List {
+    /// The array, brackets included.
+    pub range: Range<usize>,
+    /// Each of its elements.
+    pub elements: Vec<Range<usize>>,
+    /// How many of Ollama's messages come before those of the list.
+    pub before: usize,
+}
+
+impl List {
+    /// Where an array and its elements stand in a body.
+    fn of(body: &str, array: Option<&RawValue>, elements: &[&RawValue], before: usize) -> Option<Self> {
+        let range = json::range_in(body, array?);
+        Some(Self { range, elements: elements.iter().map(|raw| json::range_in(body, raw)).collect(), before })
+    }
 }
 
 /// What will be rendered.
@@ -206,22 +228,31 @@ impl Dialect {
         }
     }
 
-    /// Writes the body again with a plan applied. What is kept leaves as it came.
-    pub fn apply(self, body: &str, plan: &Plan) -> Result<String, JsonError> {
+    /// Writes the body again with a plan applied. What is kept leaves as it came. `known` is where the
+    /// messages stand, if that is known already.
+    pub fn apply(self, body: &str, plan: &Plan, known: Option<&List>) -> Result<String, JsonError> {
         if plan.is_identity() {
             return Ok(body.to_owned());
         }
-        let (list, note): (&str, fn(&Note) -> String) = match self {
-            Self::Chat | Self::OpenAiChat | Self::Anthropic => ("messages", user_note),
-            Self::Responses => ("input", user_note),
+        let name = match self {
+            Self::Chat | Self::OpenAiChat | Self::Anthropic => "messages",
+            Self::Responses => "input",
             // One prompt, no messages: there is nothing to leave out.
             Self::Generate | Self::Completions => return Ok(body.to_owned()),
         };
-        let fields = Fields::read(body, &[list])?;
-        let Some(raw) = fields.get(list) else { return Ok(body.to_owned()) };
-        let elements = json::array(raw)?;
-        let rebuilt = rebuild(&elements, plan, note);
-        let bytes = json::splice(body, &[(json::range_in(body, raw), rebuilt)]);
+        let found;
+        let list = match known {
+            Some(list) => list,
+            None => {
+                let fields = Fields::read(body, &[name])?;
+                let Some(raw) = fields.get(name) else { return Ok(body.to_owned()) };
+                let Some(list) = List::of(body, Some(raw), &json::array(raw)?, 0) else { return Ok(body.to_owned()) };
+                found = list;
+                &found
+            }
+        };
+        let rebuilt = rebuild(body, list, plan);
+        let bytes = json::splice(body, &[(list.range.clone(), rebuilt)]);
         String::from_utf8(bytes).map_err(|_| JsonError::NotPlain)
     }
 
@@ -265,7 +296,7 @@ fn user_note(note: &Note) -> String {
     format!("{{\"role\":\"user\",\"content\":{}}}", json::quote(&note.text))
 }
 
-fn rebuild(elements: &[&RawValue], plan: &Plan, note: impl Fn(&Note) -> String) -> String {
+fn rebuild(body: &str, list: &List, plan: &Plan) -> String {
     let mut out = String::from("[");
     let mut add = |text: &str| {
         if out.len() > 1 {
@@ -275,10 +306,12 @@ fn rebuild(elements: &[&RawValue], plan: &Plan, note: impl Fn(&Note) -> String) 
     };
     for edit in &plan.edits {
         match edit {
-            Edit::Keep(range) => elements[range.clone()].iter().for_each(|element| add(element.get())),
-            Edit::Replace(_, Some(inserted)) => add(&note(inserted)),
+            Edit::Keep(range) => {
+                list.elements[range.clone()].iter().for_each(|element| add(&body[element.clone()]));
+            }
+            Edit::Replace(_, Some(inserted)) => add(&user_note(inserted)),
             Edit::Replace(_, None) => {}
-            Edit::Rewrite(index, text) => add(&with_text(elements[*index], text)),
+            Edit::Rewrite(index, text) => add(&with_text(&body[list.elements[*index].clone()], text)),
         }
     }
     out.push(']');
@@ -286,8 +319,7 @@ fn rebuild(elements: &[&RawValue], plan: &Plan, note: impl Fn(&Note) -> String) 
 }
 
 /// A message with another text. One that has more in it than text stays as it is.
-fn with_text(element: &RawValue, text: &str) -> String {
-    let written = element.get();
+fn with_text(written: &str, text: &str) -> String {
     let replaced = Fields::read(written, &["content"]).ok().and_then(|fields| {
         let content = fields.get("content").filter(|content| content.get().starts_with('"'))?;
         String::from_utf8(json::splice(written, &[(json::range_in(written, content), json::quote(text))])).ok()

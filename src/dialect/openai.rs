@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use serde_json::value::RawValue;
 
-use super::{Answer, Prompt, Request, answer_room, tool_call};
+use super::{Answer, List, Prompt, Request, answer_room, tool_call};
 use crate::context::plan::Kind;
 use crate::context::{Message, Role, ToolCall};
 use crate::json::lenient::Names;
@@ -44,7 +44,8 @@ pub(super) fn parse(body: &str) -> Result<Request<'_>, JsonError> {
     let fields = Fields::read(body, NAMES.known)?;
     let mut messages = Vec::new();
     let mut kinds = Vec::new();
-    for (source, raw) in fields.array("messages")?.into_iter().enumerate() {
+    let elements = fields.array("messages")?;
+    for (source, raw) in elements.iter().copied().enumerate() {
         kinds.push(add_message(raw, source, &mut messages)?);
     }
     name_tools(&mut messages);
@@ -65,6 +66,7 @@ pub(super) fn parse(body: &str) -> Result<Request<'_>, JsonError> {
         render_with,
         thinks_if_able: false,
         approximate: false,
+        list: List::of(body, fields.get("messages"), &elements, 0),
     })
 }
 

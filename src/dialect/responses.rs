@@ -69,6 +69,7 @@ pub(super) fn parse(body: &str) -> Result<Request<'_>, JsonError> {
         answer_tokens: answer_room(fields.number("max_output_tokens")?),
         render_with,
         thinks_if_able: false,
+        list: None,
         approximate: false,
     })
 }

@@ -26,7 +26,8 @@ impl Dialect {
             json::array(raw)?.into_iter().map(|element| element.get().to_owned()).collect()
         };
         let is_system = |element: &String| {
-            let role = Fields::read(element, &[]).and_then(|fields| Ok(fields.text("role")?.unwrap_or_default().into_owned()));
+            let role =
+                Fields::read(element, &[]).and_then(|fields| Ok(fields.text("role")?.unwrap_or_default().into_owned()));
             role.is_ok_and(|role| matches!(role.as_str(), "system" | "developer"))
         };
         let leading = own.iter().take_while(|element| is_system(element)).count();
@@ -37,7 +38,9 @@ impl Dialect {
             match self {
                 // Anthropic's system prompt is no message.
                 Self::Anthropic => parts.push(format!("\"system\":{},", json::quote(&system.join("\n\n")))),
-                _ => messages.extend(system.iter().map(|text| json!({ "role": "system", "content": text }).to_string())),
+                _ => {
+                    messages.extend(system.iter().map(|text| json!({ "role": "system", "content": text }).to_string()))
+                }
             }
         }
         messages.extend(history.iter().flat_map(|message| self.written(message)).map(|message| message.to_string()));
@@ -158,7 +161,14 @@ mod tests {
             let request = dialect.parse(&written).expect("understood");
             let Prompt::Chat(messages) = &request.prompt else { panic!("a chat") };
             let read: Vec<_> = messages.iter().map(|message| (message.role.name(), message.text.as_ref())).collect();
-            let said = [("system", "Be brief."), ("user", "first"), ("assistant", ""), ("tool", "waves"), ("assistant", "It moves."), ("user", "go on")];
+            let said = [
+                ("system", "Be brief."),
+                ("user", "first"),
+                ("assistant", ""),
+                ("tool", "waves"),
+                ("assistant", "It moves."),
+                ("user", "go on"),
+            ];
             assert_eq!(read, said, "{dialect:?}: {written}");
             assert_eq!(messages[2].tool_calls[0].canonical_arguments, "{\"at\":\"sea\"}", "{dialect:?}");
         }

@@ -85,7 +85,10 @@ fn content(row: &MessageRow, model: &str, uuid: &str, open_calls: &mut VecDeque<
         blocks.push(json!({ "type": "text", "text": row.text }));
     }
     for (number, call) in calls.iter().enumerate() {
-        let id = call["id"].as_str().filter(|id| !id.is_empty()).map_or_else(|| format!("call-{uuid}-{number}"), str::to_owned);
+        let id = call["id"]
+            .as_str()
+            .filter(|id| !id.is_empty())
+            .map_or_else(|| format!("call-{uuid}-{number}"), str::to_owned);
         blocks.push(json!({ "type": "tool_use", "id": id, "name": call["name"], "input": call["arguments"] }));
         open_calls.push_back(id);
     }

@@ -49,8 +49,7 @@ pub async fn ask(upstream: &Upstream, question: &Question<'_>) -> Result<Reply, 
 }
 
 fn body(question: &Question<'_>) -> String {
-    let messages: Vec<String> =
-        question.messages.iter().map(|message| message_json(message, &message.text)).collect();
+    let messages: Vec<String> = question.messages.iter().map(|message| message_json(message, &message.text)).collect();
     let mut options: serde_json::Map<String, serde_json::Value> =
         question.options.and_then(|options| serde_json::from_str(options).ok()).unwrap_or_default();
     options.insert("num_predict".to_owned(), question.answer_tokens.into());
@@ -80,7 +79,11 @@ fn read(body: &str) -> Result<Reply, AskError> {
     if text.is_empty() {
         return Err(AskError::Nothing);
     }
-    Ok(Reply { text, read_ns: number("prompt_eval_duration") as u64, read_tokens: number("prompt_eval_count") as Tokens })
+    Ok(Reply {
+        text,
+        read_ns: number("prompt_eval_duration") as u64,
+        read_tokens: number("prompt_eval_count") as Tokens,
+    })
 }
 
 /// Some models write down their thinking even when asked not to.

@@ -207,12 +207,8 @@ pub(super) async fn roll_over(
 
 /// What of a count is neither a message nor a note of ours.
 fn template_overhead(now: &Laid, model: &Model, sizes: &[Tokens]) -> Tokens {
-    let notes: Tokens = now
-        .covering
-        .iter()
-        .flat_map(|covering| covering.front.notes())
-        .map(|note| rough_size(model, &note.text))
-        .sum();
+    let notes: Tokens =
+        now.covering.iter().flat_map(|covering| covering.front.notes()).map(|note| rough_size(model, &note.text)).sum();
     let kept: u64 = now.plan.kept().filter_map(|index| sizes.get(index)).map(|size| u64::from(*size)).sum();
     u64::from(now.count.tokens).saturating_sub(kept + u64::from(notes)) as Tokens
 }

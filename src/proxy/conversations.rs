@@ -118,6 +118,18 @@ impl Conversations {
         self.key.links(user, messages).into()
     }
 
+    /// The same where the links of some messages are known: those after the first `before`.
+    pub fn links_after(&self, user: &str, messages: &[Message<'_>], before: usize, known: &[Link]) -> Arc<[Link]> {
+        let mut links = self.key.links(user, &messages[..before.min(messages.len())]);
+        links.extend_from_slice(known);
+        let mut link = links.last().copied().unwrap_or_else(|| self.key.start(user));
+        for message in messages.iter().skip(links.len()) {
+            link = self.key.extend(link, message);
+            links.push(link);
+        }
+        links.into()
+    }
+
     /// The link after an answer.
     pub fn answer_link(&self, turn: &Turn, answer: &Message<'_>) -> Link {
         let last = turn.links.last().copied().unwrap_or_else(|| self.key.start(&turn.user));
@@ -169,9 +181,13 @@ impl Conversations {
     pub fn front(&self, turn: &Turn) -> Option<Covering> {
         let state = self.state();
         let fronts = &state.conversations.get(&turn.conversation)?.fronts;
-        let position = |covered: &Link| turn.links.iter().rposition(|link| link == covered);
-        let found = fronts.iter().filter_map(|(link, front)| Some((position(link)?, link, front)));
-        let (position, link, front) = found.max_by_key(|(at, ..)| *at)?;
+        if fronts.is_empty() {
+            return None;
+        }
+        let known: foldhash::HashMap<&Link, &Arc<Front>> = fronts.iter().map(|(link, front)| (link, front)).collect();
+        let from_the_end = turn.links.iter().enumerate().rev();
+        let (position, link, front) =
+            from_the_end.into_iter().find_map(|(at, link)| Some((at, link, *known.get(link)?)))?;
         Some(Covering { front: Arc::clone(front), covered: position + 1, link: *link })
     }
 

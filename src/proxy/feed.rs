@@ -49,7 +49,8 @@ pub(super) fn stream(gateway: &Gateway, head: &Parts) -> Result<Response<Respons
         Some(id) => id,
         None => gateway.store.reader().and_then(|reader| reader.last_event_id()).map_err(unreadable)?,
     };
-    let feed = Feed { store: Arc::clone(&gateway.store), changes, last, wanted: wanted(head.uri.query().unwrap_or("")) };
+    let feed =
+        Feed { store: Arc::clone(&gateway.store), changes, last, wanted: wanted(head.uri.query().unwrap_or("")) };
     let body = StreamBody::new(stream::unfold(feed, |mut feed| async move {
         let frame = feed.next().await;
         Some((Ok::<_, BoxError>(Frame::data(frame)), feed))
@@ -99,7 +100,9 @@ impl Feed {
         let theirs = row.user.as_deref().is_none_or(|user| user == LOCAL_USER);
         let kind = self.wanted.kind.as_deref();
         // `checkpoint` is also `checkpoint.started` and the like.
-        let of_kind = kind.is_none_or(|kind| row.kind == kind || row.kind.strip_prefix(kind).is_some_and(|rest| rest.starts_with('.')));
+        let of_kind = kind.is_none_or(|kind| {
+            row.kind == kind || row.kind.strip_prefix(kind).is_some_and(|rest| rest.starts_with('.'))
+        });
         theirs && of_kind && self.wanted.conversation.is_none_or(|id| row.conversation == Some(id))
     }
 }

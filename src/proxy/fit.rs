@@ -6,6 +6,7 @@
 //! refused with the reason.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -13,13 +14,14 @@ use http::StatusCode;
 use super::conversations::{Covering, Recalled, Turn};
 use super::gate::LOCAL_USER;
 use super::headers::Report;
+use super::memo::Memo;
 use super::respond::Refusal;
 use super::{Gateway, compact, recall};
 use crate::config::Mode;
 use crate::context::clean::{self, Cleaning};
 use crate::context::identity::Placement;
 use crate::context::plan::{Kind, current_exchange, users_that_must_stay, whole_from};
-use crate::context::{Action, Budget, Decision, Message, Note, Plan, Tokens, Usage, Window};
+use crate::context::{Action, Budget, Decision, Link, Message, Note, Plan, Tokens, Usage, Window};
 use crate::dialect::{Dialect, Prompt, Request};
 use crate::ollama::count::{Count, count, load, off_the_worker, rough_size};
 use crate::ollama::models::{Model, WindowSource};
@@ -149,8 +151,7 @@ pub async fn fit(gateway: &Gateway, model: &Model, arrived: &Arrived<'_>, effect
         // Exactly at the limit a prompt still fits, even if nothing can be left out of it.
         report.action = if usage.fits() { Action::None } else { Action::Refused };
     }
-    let guessed =
-        matches!(source, WindowSource::Loaded | WindowSource::Configured | WindowSource::OllamaDefault);
+    let guessed = matches!(source, WindowSource::Loaded | WindowSource::Configured | WindowSource::OllamaDefault);
     let fitted = |laid: Laid, report: Report| {
         let body = if observe { laid.body } else { arrived.dialect.forbid_truncation(&laid.body) };
         Fit::Fits(Box::new(Fitted {
@@ -232,7 +233,7 @@ pub(super) async fn lay(
         let count = count(gateway.upstream(), model, arrived.request).await;
         return Some(Laid { body: arrived.body.to_owned(), count, plan, covering, recalled, rewritten });
     }
-    let body = arrived.dialect.apply(arrived.body, &plan).ok()?;
+    let body = arrived.dialect.apply(arrived.body, &plan, arrived.request.list.as_ref()).ok()?;
     let request = arrived.dialect.parse(&body).ok()?;
     let count = count(gateway.upstream(), model, &request).await;
     drop(request);
@@ -314,7 +315,8 @@ pub(super) fn sizes(model: &Model, messages: &[Message<'_>], count: usize) -> Ve
 
 /// The rough size of one message: all its texts.
 pub(crate) fn message_size(model: &Model, message: &Message<'_>) -> Tokens {
-    let calls = message.tool_calls.iter().map(|call| rough_size(model, &call.name) + rough_size(model, &call.arguments));
+    let calls =
+        message.tool_calls.iter().map(|call| rough_size(model, &call.name) + rough_size(model, &call.arguments));
     rough_size(model, &message.text) + rough_size(model, &message.thinking) + calls.sum::<Tokens>()
 }
 
@@ -389,10 +391,11 @@ pub async fn dry_run(
     dialect: Dialect,
     body: &str,
     request: &Request<'_>,
+    memo: Option<&Memo>,
 ) -> Result<Fit, Refusal> {
     let turn = match &request.prompt {
         Prompt::Chat(messages) => {
-            let links = gateway.conversations.links(LOCAL_USER, messages);
+            let links = links(gateway, LOCAL_USER, request, messages, memo);
             let placement = gateway.conversations.find(&links);
             let conversation = match placement {
                 Placement::New => 0,
@@ -405,4 +408,33 @@ pub async fn dry_run(
     let prepared = Prepared { clean: gateway.config.preprocess.of(&request.model).clean, condensed: HashMap::new() };
     let arrived = Arrived { dialect, body, request, turn: turn.as_ref(), correction: 0, prepared: &prepared };
     fit(gateway, model, &arrived, Effects::DryRun).await
+}
+
+/// The links of a history, with what is known of its beginning.
+pub(super) fn links(
+    gateway: &Gateway,
+    user: &str,
+    request: &Request<'_>,
+    messages: &[Message<'_>],
+    memo: Option<&Memo>,
+) -> Arc<[Link]> {
+    let before = request.list.as_ref().map_or(0, |list| list.before);
+    off_the_worker(messages.len() * 256, || match memo {
+        Some(memo) => gateway.conversations.links_after(user, messages, before, memo.links()),
+        None => gateway.conversations.links(user, messages),
+    })
+}
+
+/// A whole rehearsal: reads a body as the gate would, and does what it would do with it.
+pub async fn rehearse(gateway: &Gateway, model: &Model, dialect: Dialect, body: &str) -> Result<Fit, Refusal> {
+    let unreadable = || Refusal::new(StatusCode::BAD_REQUEST, "the body is not a request that Ollama would take");
+    let memo = gateway.memos.find(dialect, LOCAL_USER, body);
+    if let Some(memo) = &memo
+        && let Some(rest) = memo.rest_of(body)
+        && let Some(request) = dialect.parse(&rest).ok().and_then(|rest| memo.complete(body, rest))
+    {
+        return dry_run(gateway, model, dialect, body, &request, Some(memo)).await;
+    }
+    let request = dialect.parse(body).map_err(|_| unreadable())?;
+    dry_run(gateway, model, dialect, body, &request, None).await
 }

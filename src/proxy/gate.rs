@@ -16,8 +16,9 @@ use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 
 use super::conversations::{Stored, Turn};
-use super::fit::{Arrived, Effects, Fitted, fit};
+use super::fit::{Arrived, Effects, Fitted, fit, links};
 use super::headers::strip_hop_by_hop;
+use super::memo::Memo;
 use super::observe::{Commit, Ending, Observed, Watcher};
 use super::record::Recording;
 use super::relay::forwarded;
@@ -52,14 +53,30 @@ pub async fn gate(
     body: Incoming,
 ) -> Result<Response<ResponseBody>, Refusal> {
     let body = read(gateway, &head.headers, body).await?;
+    // A history that was read before is not read again; only what follows it is.
+    let (mut memo, rest) = recognise(gateway, dialect, &head.headers, &body);
+    let known = memo.as_ref().zip(rest.as_deref()).and_then(|(memo, rest)| {
+        let text = std::str::from_utf8(&body).ok()?;
+        Some((text, memo.complete(text, dialect.parse(rest).ok()?)?))
+    });
     // Bodies that Ollama cannot read, or whose fields have types it does not take, are its to refuse.
     let rewritten;
-    let (plain, read) = match off_the_worker(body.len(), || dialect.read_plain(&body)) {
-        Some(read) => read,
+    let mut memorable = true;
+    let (plain, read) = match known {
+        Some((text, request)) => (text, Ok(request)),
         None => {
-            rewritten = off_the_worker(body.len(), || dialect.rewrite(&body));
-            let Some(plain) = &rewritten else { return refused_upstream(gateway, dialect, head, body.clone()).await };
-            (plain.as_str(), dialect.parse(plain))
+            memo = None;
+            match off_the_worker(body.len(), || dialect.read_plain(&body)) {
+                Some(read) => read,
+                None => {
+                    memorable = false;
+                    rewritten = off_the_worker(body.len(), || dialect.rewrite(&body));
+                    let Some(plain) = &rewritten else {
+                        return refused_upstream(gateway, dialect, head, body.clone()).await;
+                    };
+                    (plain.as_str(), dialect.parse(plain))
+                }
+            }
         }
     };
     let restored = match &read {
@@ -67,7 +84,10 @@ pub async fn gate(
         Err(_) => None,
     };
     let (plain, read) = match &restored {
-        Some(body) => (body.as_str(), dialect.parse(body)),
+        Some(body) => {
+            (memo, memorable) = (None, false);
+            (body.as_str(), dialect.parse(body))
+        }
         None => (plain, read),
     };
     let request = match read {
@@ -92,10 +112,10 @@ pub async fn gate(
             return refused.map_err(|_| Refusal::new(StatusCode::BAD_GATEWAY, error.to_string()));
         }
     };
-    let turn = identify(gateway, &head.headers, &request).await?;
+    let turn = identify(gateway, &head.headers, &request, memo.as_deref()).await?;
     let waited = gateway.checkpoints.wait(turn.conversation, gateway.config.checkpoint.wait).await;
     let recording = Recording::begin(gateway, turn, dialect, plain, &request).await?;
-    let line = Line { gateway, dialect, head: &head, plain, request: &request, model };
+    let line = Line { gateway, dialect, head: &head, plain, request: &request, model, memo, memorable };
     line.walk(recording, waited).await
 }
 
@@ -107,6 +127,9 @@ struct Line<'r> {
     plain: &'r str,
     request: &'r Request<'r>,
     model: Arc<Model>,
+    /// What was known of the body, and whether it may be remembered.
+    memo: Option<Arc<Memo>>,
+    memorable: bool,
 }
 
 impl Line<'_> {
@@ -154,12 +177,17 @@ impl Line<'_> {
 
     /// The answer on its way to the client, with somebody reading along.
     fn answer(
-        self,
+        mut self,
         recording: Recording,
         active: Active,
         fitted: Fitted,
         response: Response<Incoming>,
     ) -> Response<ResponseBody> {
+        if self.memorable {
+            let turn = &recording.turn;
+            let memo = self.memo.take();
+            self.gateway.memos.remember(self.dialect, &turn.user, self.plain, self.request, &turn.links, memo);
+        }
         let (mut head, body) = response.into_parts();
         strip_hop_by_hop(&mut head.headers);
         fitted.report.write(&mut head.headers);
@@ -189,14 +217,14 @@ impl Line<'_> {
     ) -> impl FnOnce(Answer, Ending) -> Commit + Send + 'static {
         let (gateway, model, dialect) = (Arc::clone(self.gateway), self.model, self.dialect);
         let due = fitted.enforced && fitted.report.action == Action::Checkpoint && gateway.config.checkpoint.enabled;
-        let needs_body = due || fitted.report.receipt.is_some();
-        let body = if needs_body { self.plain.to_owned() } else { String::new() };
+        let body = if due { self.plain.to_owned() } else { String::new() };
         let receipt = fitted.report.receipt.is_some().then(|| {
             let facts = receipt::Facts {
                 turn_id: recording.id().to_owned(),
                 model: Arc::clone(&model),
                 dialect,
-                arrived: body.clone(),
+                sources: sources(self.request),
+                sizes_before: sizes_before(&model, self.request, &fitted),
                 sent: fitted.body.clone(),
                 report: fitted.report.clone(),
                 plan: fitted.plan.clone(),
@@ -235,6 +263,23 @@ impl Line<'_> {
             commit
         }
     }
+}
+
+/// Which of the dialect's messages each of Ollama's came from.
+fn sources(request: &Request<'_>) -> Vec<usize> {
+    match &request.prompt {
+        Prompt::Chat(messages) => messages.iter().map(|message| message.source).collect(),
+        Prompt::Generate(_) => Vec::new(),
+    }
+}
+
+/// The sizes of messages that left with another text, as they came.
+fn sizes_before(model: &Model, request: &Request<'_>, fitted: &Fitted) -> Vec<Tokens> {
+    let Prompt::Chat(messages) = &request.prompt else { return Vec::new() };
+    let size = |index: usize| {
+        messages.iter().filter(|message| message.source == index).map(|message| rough_size(model, &message.text)).sum()
+    };
+    fitted.rewritten.iter().map(|one| size(one.index)).collect()
 }
 
 /// What a checkpoint is written from.
@@ -280,6 +325,22 @@ fn told_of_waiting(gateway: &Gateway, turn: &Turn, waited: Waited) -> String {
     gateway.events.publish(turn, Event { kind: "checkpoint.waited", body });
     let outcome = if waited.written { "" } else { ", and went on without it" };
     format!("INFO: Waited {seconds:.1} s for the checkpoint of this conversation{outcome}")
+}
+
+/// The known beginning of a body, and the rest that is to be read.
+fn recognise(
+    gateway: &Gateway,
+    dialect: Dialect,
+    headers: &HeaderMap,
+    body: &Bytes,
+) -> (Option<Arc<Memo>>, Option<String>) {
+    if headers.contains_key(restore::HEADER) {
+        return (None, None);
+    }
+    let Ok(text) = std::str::from_utf8(body) else { return (None, None) };
+    let memo = off_the_worker(text.len(), || gateway.memos.find(dialect, LOCAL_USER, text));
+    let rest = memo.as_ref().and_then(|memo| memo.rest_of(text));
+    (memo, rest)
 }
 
 async fn read(gateway: &Gateway, headers: &HeaderMap, body: Incoming) -> Result<Bytes, Refusal> {
@@ -354,13 +415,18 @@ fn clone_head(head: &Parts) -> Parts {
 }
 
 /// Finds the conversation that a request belongs to: in memory, or else in the store, or else it is new.
-async fn identify(gateway: &Arc<Gateway>, headers: &HeaderMap, request: &Request<'_>) -> Result<Turn, Refusal> {
+async fn identify(
+    gateway: &Arc<Gateway>,
+    headers: &HeaderMap,
+    request: &Request<'_>,
+    memo: Option<&Memo>,
+) -> Result<Turn, Refusal> {
     let user = LOCAL_USER;
     let named = named_conversation(gateway, headers, user).await?;
     let conversations = &gateway.conversations;
     let (links, placement) = match &request.prompt {
         Prompt::Chat(messages) => {
-            let links = off_the_worker(messages.len() * 256, || conversations.links(user, messages));
+            let links = links(gateway, user, request, messages, memo);
             (Arc::clone(&links), find(gateway, user, &links).await)
         }
         // One prompt, one answer: a conversation by itself.

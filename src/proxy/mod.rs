@@ -15,6 +15,7 @@ pub mod fit;
 pub mod gate;
 pub mod guard;
 pub mod headers;
+pub mod memo;
 pub mod observe;
 mod own;
 pub mod path;
@@ -22,9 +23,9 @@ mod preprocess;
 pub mod recall;
 mod receipt;
 mod record;
-mod restore;
 pub mod relay;
 pub mod respond;
+mod restore;
 pub mod server;
 
 use std::panic::AssertUnwindSafe;
@@ -53,6 +54,7 @@ pub struct Gateway {
     pub config: Config,
     pub models: Models,
     pub conversations: Conversations,
+    pub memos: memo::Memos,
     pub checkpoints: Checkpoints,
     pub store: Arc<Store>,
     pub events: Events,
@@ -79,10 +81,12 @@ impl Gateway {
             config::Durability::Normal => Durability::Normal,
         };
         let store = Arc::new(Store::open(&config.data_dir, durability)?);
-        let key = ChainKey::new(store.secret()?);
+        let secret = store.secret()?;
+        let key = ChainKey::new(secret);
         Ok(Self {
             models: Models::new(upstream, Box::new(config.windows.clone())),
             conversations: Conversations::new(key, config.max_conversations),
+            memos: memo::Memos::new(blake3::derive_key("loadline bodies read before", &secret)),
             checkpoints: Checkpoints::default(),
             events: Events::new(Arc::clone(&store)),
             store,

@@ -248,6 +248,10 @@ impl Body for Observed {
 
     fn size_hint(&self) -> SizeHint {
         // What is held back is still to come.
-        if self.watcher.expects_no_last_frame() && self.held.is_empty() { self.body.size_hint() } else { SizeHint::default() }
+        if self.watcher.expects_no_last_frame() && self.held.is_empty() {
+            self.body.size_hint()
+        } else {
+            SizeHint::default()
+        }
     }
 }

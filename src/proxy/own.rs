@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 
 use super::fit::{Fit, dry_run};
 use super::gate::LOCAL_USER;
-use super::{Gateway, feed};
 use super::headers::Report;
 use super::respond::{self, Refusal, ResponseBody};
+use super::{Gateway, feed};
 use crate::context::Action;
 use crate::dialect::{Dialect, Request};
 use crate::ollama::count::count;
@@ -175,7 +175,7 @@ pub async fn check(gateway: &Gateway, dialect: Dialect, body: &[u8]) -> Result<V
         return Err(nothing_said());
     }
     let model = model(gateway, &request).await?;
-    let fit = dry_run(gateway, &model, dialect, &plain, &request).await?;
+    let fit = dry_run(gateway, &model, dialect, &plain, &request, None).await?;
     Ok(checked(dialect, &plain, fit))
 }
 

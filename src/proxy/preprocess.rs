@@ -79,7 +79,8 @@ async fn condensed(
     if rough_size(model, &question[0].text) + 32 > limit {
         return None;
     }
-    let field = |name: &str| request.render_with.iter().find(|(field, _)| *field == name).map(|(_, json)| json.as_ref());
+    let field =
+        |name: &str| request.render_with.iter().find(|(field, _)| *field == name).map(|(_, json)| json.as_ref());
     let asked = Question {
         model: writer,
         messages: &question,

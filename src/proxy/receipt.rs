@@ -14,7 +14,7 @@ use super::headers::Report;
 use crate::context::{Edit, Message, Plan, Role, Tokens};
 use crate::dialect::{Dialect, Prompt};
 use crate::events;
-use crate::ollama::count::{TOKENS_PER_IMAGE, rough_size};
+use crate::ollama::count::TOKENS_PER_IMAGE;
 use crate::ollama::models::Model;
 
 /// Everything that a receipt is made from.
@@ -23,7 +23,10 @@ pub(super) struct Facts {
     pub turn_id: String,
     pub model: Arc<Model>,
     pub dialect: Dialect,
-    pub arrived: String,
+    /// Which of the dialect's messages each of Ollama's came from, in what arrived.
+    pub sources: Vec<usize>,
+    /// The sizes of the rewritten messages as they came.
+    pub sizes_before: Vec<Tokens>,
     pub sent: bytes::Bytes,
     pub report: Report,
     pub plan: Plan,
@@ -88,9 +91,10 @@ impl Facts {
         sheet.add("system", system, json!({}));
         let mut notes = self.covering.iter().flat_map(|covering| {
             let front = &covering.front;
-            let rollover = front.rollover.iter().map(|rollover| {
-                ("rollover", json!({ "snapshot": rollover.snapshot, "covers": [1, rollover.last] }))
-            });
+            let rollover = front
+                .rollover
+                .iter()
+                .map(|rollover| ("rollover", json!({ "snapshot": rollover.snapshot, "covers": [1, rollover.last] })));
             let checkpoints = front.checkpoints.iter().map(|checkpoint| {
                 let about = json!({
                     "checkpoint": checkpoint.id, "level": checkpoint.level.number(), "author": checkpoint.author,
@@ -116,7 +120,10 @@ impl Facts {
                 Edit::Replace(_, Some(note)) => {
                     let is_recalled = self.recalled.as_ref().is_some_and(|recalled| recalled.note.text == note.text);
                     let (what, about) = match is_recalled {
-                        true => ("recalled", json!({ "messages": self.recalled.as_ref().map(|recalled| self.wire(&recalled.messages())) })),
+                        true => (
+                            "recalled",
+                            json!({ "messages": self.recalled.as_ref().map(|recalled| self.wire(&recalled.messages())) }),
+                        ),
                         false => notes.next().unwrap_or(("note", json!({}))),
                     };
                     sheet.add(what, size(place), about);
@@ -134,21 +141,10 @@ impl Facts {
 
     /// What cleaning has saved on one message.
     fn saving(&self, index: usize, after: Tokens) -> Value {
-        let done = self.rewritten.iter().find(|one| one.index == index).map(|one| one.done.clone()).unwrap_or_default();
-        let before = self.with_arrived(|messages| {
-            let own = messages.iter().filter(|message| message.source == index);
-            own.map(|message| rough_size(&self.model, &message.text)).sum::<Tokens>()
-        });
-        let before = before.unwrap_or(after);
+        let place = self.rewritten.iter().position(|one| one.index == index);
+        let done = place.map(|place| self.rewritten[place].done.clone()).unwrap_or_default();
+        let before = place.and_then(|place| self.sizes_before.get(place)).copied().unwrap_or(after);
         json!({ "message": index + 1, "done": done, "tokens_before": before, "tokens_after": after, "saved": before.saturating_sub(after) })
-    }
-
-    fn with_arrived<T>(&self, read: impl FnOnce(&[Message<'_>]) -> T) -> Option<T> {
-        let request = self.dialect.parse(&self.arrived).ok()?;
-        match &request.prompt {
-            Prompt::Chat(messages) => Some(read(messages)),
-            Prompt::Generate(_) => None,
-        }
     }
 
     fn verbatim(&self) -> Vec<usize> {
@@ -161,10 +157,8 @@ impl Facts {
 
     /// The client's numbers of some of Ollama's messages.
     fn wire(&self, indices: &[usize]) -> Vec<usize> {
-        let read = |messages: &[Message<'_>]| {
-            indices.iter().filter_map(|&index| messages.get(index)).map(|message| message.source + 1).collect()
-        };
-        let mut wire: Vec<usize> = self.with_arrived(read).unwrap_or_default();
+        let mut wire: Vec<usize> =
+            indices.iter().filter_map(|&index| self.sources.get(index)).map(|source| source + 1).collect();
         wire.dedup();
         wire
     }

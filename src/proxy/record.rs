@@ -22,7 +22,8 @@ use crate::events::{self, Event};
 use crate::store::{BeginTurn, Change, FinishTurn, NewMessage, StoreError, TurnStatus};
 
 /// What a client is told when its answer could not be kept.
-const NOT_KEPT: &str = "the answer could not be stored, so it must not count as finished: see Loadline's log (disk space?)";
+const NOT_KEPT: &str =
+    "the answer could not be stored, so it must not count as finished: see Loadline's log (disk space?)";
 
 /// A receipt that is being written.
 pub(super) type Written = BoxFuture<'static, Option<String>>;
@@ -49,10 +50,11 @@ impl Recording {
     ) -> Result<Self, Refusal> {
         let id = uuid::Uuid::now_v7().simple().to_string();
         let (messages, system) = match &request.prompt {
-            Prompt::Chat(messages) => (new_messages(&turn, dialect, body, messages), system_prompts(messages)),
+            Prompt::Chat(messages) => (new_messages(&turn, dialect, body, request, messages), system_prompts(messages)),
             Prompt::Generate(generate) => {
                 let system: Vec<&str> = generate.system.as_deref().into_iter().collect();
-                let prompt = Message { images: generate.images, ..Message::plain(Role::User, generate.prompt.as_ref(), 0) };
+                let prompt =
+                    Message { images: generate.images, ..Message::plain(Role::User, generate.prompt.as_ref(), 0) };
                 let link = turn.links.first().copied();
                 let messages = link.map(|link| new_message(link, &prompt, None)).into_iter().collect();
                 (messages, serde_json::json!(system).to_string())
@@ -86,7 +88,12 @@ impl Recording {
     }
 
     /// The turn ends without an answer. Ready when that is on disk, or cannot be.
-    pub(super) async fn end_without_answer(mut self, status: TurnStatus, report: Option<&Report>, event: Option<Event>) {
+    pub(super) async fn end_without_answer(
+        mut self,
+        status: TurnStatus,
+        report: Option<&Report>,
+        event: Option<Event>,
+    ) {
         self.ended = true;
         let events = event.map(|event| event.of(&self.turn, events::now_ms())).into_iter().collect();
         let finish = FinishTurn { events, ..self.finish(status, report) };
@@ -169,18 +176,28 @@ impl Drop for Recording {
 }
 
 /// The messages that are new, as the store takes them.
-fn new_messages(turn: &Turn, dialect: Dialect, body: &str, messages: &[Message<'_>]) -> Vec<NewMessage> {
+fn new_messages(
+    turn: &Turn,
+    dialect: Dialect,
+    body: &str,
+    request: &Request<'_>,
+    messages: &[Message<'_>],
+) -> Vec<NewMessage> {
     let shared = turn.shared();
     if shared >= messages.len() {
         return Vec::new();
     }
-    let raw = dialect.written_messages(body);
+    let found = if request.list.is_some() { Vec::new() } else { dialect.written_messages(body) };
+    let written = |source: usize| match &request.list {
+        Some(list) => list.elements.get(source).map(|range| &body[range.clone()]),
+        None => found.get(source).map(|raw| raw.get()),
+    };
     let mut last_source = None;
     let new = messages.iter().zip(turn.links.iter()).skip(shared).filter(|(message, _)| message.role != Role::System);
     new.map(|(message, link)| {
         // What the dialect wrote as one message and Ollama reads as several is kept with the first.
         let first_of_source = last_source.replace(message.source) != Some(message.source);
-        let raw = raw.get(message.source).filter(|_| first_of_source).and_then(|raw| more_than_text(raw));
+        let raw = written(message.source).filter(|_| first_of_source).and_then(more_than_text);
         new_message(*link, message, raw)
     })
     .collect()
@@ -206,10 +223,10 @@ fn new_message(link: Link, message: &Message<'_>, raw: Option<&str>) -> NewMessa
 }
 
 /// A message as it was written, if it says more than a role and a text.
-fn more_than_text(raw: &serde_json::value::RawValue) -> Option<&str> {
-    let fields = crate::json::Fields::read(raw.get(), &[]).ok()?;
+fn more_than_text(raw: &str) -> Option<&str> {
+    let fields = crate::json::Fields::read(raw, &[]).ok()?;
     let plain = fields.len() == 2
         && fields.get("role").is_some()
         && fields.get("content").is_some_and(|content| content.get().starts_with('"'));
-    (!plain).then(|| raw.get())
+    (!plain).then_some(raw)
 }

@@ -55,7 +55,10 @@ async fn after_80_percent_a_model_writes_notes_that_stand_in_for_older_messages(
     assert!(note.contains("The harbour code is 7341."), "a new checkpoint is detailed: {note}");
     assert_eq!(sent[2..], messages[messages.len() - (sent.len() - 2)..], "the rest is verbatim");
     let checkpoints = stage.gateway.store.reader().and_then(|reader| reader.checkpoints(1)).expect("readable");
-    assert_eq!(checkpoints[0].texts, ["- 7341", "- Code 7341, tea forward.", "- The harbour code is 7341.\n- Tea goes forward."]);
+    assert_eq!(
+        checkpoints[0].texts,
+        ["- 7341", "- Code 7341, tea forward.", "- The harbour code is 7341.\n- Tea goes forward."]
+    );
     assert_eq!((checkpoints[0].author.as_str(), checkpoints[0].level), ("sim", 3));
 }
 
@@ -112,7 +115,10 @@ async fn a_request_of_the_same_conversation_waits_for_its_checkpoint_and_says_so
     messages.push(json!({ "role": "user", "content": "and now?" }));
     let got = stage.chat(&json!(messages), 2048).await;
     let waited = got.warnings().into_iter().find(|warning| warning.starts_with("INFO: Waited "));
-    assert!(waited.as_ref().is_some_and(|text| text.ends_with(" s for the checkpoint of this conversation")), "{waited:?}");
+    assert!(
+        waited.as_ref().is_some_and(|text| text.ends_with(" s for the checkpoint of this conversation")),
+        "{waited:?}"
+    );
     assert!(got.tokens().0 * 10 <= got.tokens().1 * 6, "and it was worth it");
     assert!(kinds(&stage).contains(&"checkpoint.waited".to_owned()), "{:?}", kinds(&stage));
 }
@@ -172,7 +178,8 @@ async fn between_compactions_what_is_forwarded_only_grows_at_its_end() {
         previous = Some(sent);
     }
     let written = kinds(&stage).iter().filter(|kind| *kind == "checkpoint.written").count();
-    let compacted = stage.events().iter().filter(|event| ["compression", "rollover"].contains(&event.kind.as_str())).count();
+    let compacted =
+        stage.events().iter().filter(|event| ["compression", "rollover"].contains(&event.kind.as_str())).count();
     assert!(changes <= written + compacted, "{changes} changes, {written} checkpoints, {compacted} compactions");
     assert!((3..=15).contains(&written), "{written} checkpoints in 60 turns: neither never nor all the time");
     assert_eq!(stage.sim.stats().truncations, 0);
@@ -217,7 +224,12 @@ async fn a_history_that_arrives_at_once_is_compacted_at_once_in_small_windows_an
                 body["max_tokens"] = 20.into();
             }
             let got = stage.post(path, body.to_string()).await;
-            assert_eq!((got.status, got.header("x-loadline-action")), (200, "rollover"), "{window} {path}: {}", got.text);
+            assert_eq!(
+                (got.status, got.header("x-loadline-action")),
+                (200, "rollover"),
+                "{window} {path}: {}",
+                got.text
+            );
             assert!(got.tokens().0 <= got.tokens().1);
             assert_eq!(stage.history_of_snapshot(got.header("x-loadline-snapshot")).len(), 501, "{window} {path}");
         }
@@ -264,7 +276,11 @@ async fn an_agents_long_turn_gets_checkpoints_too_and_keeps_its_task() {
 
 #[tokio::test]
 async fn cleaning_and_condensing_change_what_is_sent_and_never_what_is_kept() {
-    let variables = [("LOADLINE_PREPROCESS_CLEAN", "true"), ("LOADLINE_PREPROCESS_INTENT", "true"), ("LOADLINE_PREPROCESS_INTENT_TOKENS", "200")];
+    let variables = [
+        ("LOADLINE_PREPROCESS_CLEAN", "true"),
+        ("LOADLINE_PREPROCESS_INTENT", "true"),
+        ("LOADLINE_PREPROCESS_INTENT_TOKENS", "200"),
+    ];
     let stage = Stage::with(SimConfig::default(), &variables).await;
     let coloured = "\u{1b}[31merror\u{1b}[0m: no such file\n\n\n\n\nwhat now?";
     let got = stage.chat(&json!([{ "role": "user", "content": coloured }]), 4096).await;
@@ -284,7 +300,8 @@ async fn cleaning_and_condensing_change_what_is_sent_and_never_what_is_kept() {
     assert_eq!(receipt["cleaned"][0]["done"], json!(["intent"]), "{receipt}");
     assert!(receipt["cleaned"][0]["saved"].as_u64() > Some(300), "{receipt}");
     // The next turn sends the same, without asking again.
-    let next = json!([{ "role": "user", "content": rambling }, got.json()["message"], { "role": "user", "content": "and?" }]);
+    let next =
+        json!([{ "role": "user", "content": rambling }, got.json()["message"], { "role": "user", "content": "and?" }]);
     stage.chat(&next, 4096).await;
     assert_eq!(last_sent(&stage)[0]["content"], "Please look at crate 12.");
     // A model that fails is no reason to fail.

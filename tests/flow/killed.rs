@@ -72,7 +72,8 @@ fn inspect(dir: &Path, chats: &[Vec<Value>]) -> (usize, usize) {
             let front: Front = serde_json::from_str(&body).expect("a whole front");
             if let Some(rollover) = &front.rollover {
                 rollovers += 1;
-                let snapshot = snapshots.iter().find(|row| row.id == rollover.snapshot).expect("a front has its snapshot");
+                let snapshot =
+                    snapshots.iter().find(|row| row.id == rollover.snapshot).expect("a front has its snapshot");
                 let history = store.path(conversation.id, Some(snapshot.link)).expect("readable");
                 assert_eq!(history.len(), snapshot.messages as usize, "a snapshot is whole");
             }
@@ -92,7 +93,9 @@ fn inspect(dir: &Path, chats: &[Vec<Value>]) -> (usize, usize) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_at_any_point_of_a_rollover_leaves_the_old_or_the_new_state_and_loses_nothing_acknowledged() {
-    let sim = sim::start(SimConfig { default_window: 512, models: vec![MODEL.clone()], ..SimConfig::default() }).await.expect("a free port");
+    let sim = sim::start(SimConfig { default_window: 512, models: vec![MODEL.clone()], ..SimConfig::default() })
+        .await
+        .expect("a free port");
     let dir = tempfile::tempdir().expect("a directory");
     let acknowledged = Arc::new(AtomicUsize::new(0));
     let mut chats = Vec::new();
@@ -100,7 +103,9 @@ async fn killed_at_any_point_of_a_rollover_leaves_the_old_or_the_new_state_and_l
         let (mut server, url) = serve(&sim.url(), dir.path());
         let before = acknowledged.load(Ordering::Relaxed);
         let talking: Vec<_> = (0..4)
-            .map(|chat| tokio::spawn(chat_until_gone(url.clone(), format!("k{kill}c{chat}"), Arc::clone(&acknowledged))))
+            .map(|chat| {
+                tokio::spawn(chat_until_gone(url.clone(), format!("k{kill}c{chat}"), Arc::clone(&acknowledged)))
+            })
             .collect();
         // Let some turns through, then some moments more, different each time.
         let under_way = async {

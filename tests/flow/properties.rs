@@ -22,13 +22,16 @@ fn turn() -> impl Strategy<Value = Vec<Value>> {
 
 /// A history that ends with the user's words, or with results that are being answered.
 fn history() -> impl Strategy<Value = Vec<Value>> {
-    (any::<bool>(), prop::collection::vec(turn(), 0..40), turn(), any::<bool>()).prop_map(|(system, turns, last, open)| {
-        let mut history = if system { vec![json!({ "role": "system", "content": "Rule one: be brief." })] } else { Vec::new() };
-        history.extend(turns.concat());
-        let end = if open { last.len() - 1 } else { 1 };
-        history.extend_from_slice(&last[..end]);
-        history
-    })
+    (any::<bool>(), prop::collection::vec(turn(), 0..40), turn(), any::<bool>()).prop_map(
+        |(system, turns, last, open)| {
+            let mut history =
+                if system { vec![json!({ "role": "system", "content": "Rule one: be brief." })] } else { Vec::new() };
+            history.extend(turns.concat());
+            let end = if open { last.len() - 1 } else { 1 };
+            history.extend_from_slice(&last[..end]);
+            history
+        },
+    )
 }
 
 fn holds(history: &[Value], checked: &Value) -> Result<(), TestCaseError> {
@@ -67,7 +70,8 @@ fn holds(history: &[Value], checked: &Value) -> Result<(), TestCaseError> {
 
 #[test]
 fn no_plan_exceeds_its_budget_splits_a_tool_pair_or_drops_the_current_turn() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
     let mut model = crate::stage::MODEL.clone();
     model.tools = true;
     let stage = runtime.block_on(Stage::with(SimConfig { models: vec![model], ..SimConfig::default() }, &[]));

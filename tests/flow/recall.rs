@@ -10,21 +10,37 @@ const FACTS: [(&str, &str, &str); 20] = [
     ("My sister Ingrid is allergic to walnuts.", "What is Ingrid allergic to?", "walnuts"),
     ("We agreed to moor the Albatross at berth nineteen.", "At which berth do we moor the Albatross?", "nineteen"),
     ("The invoice from Lindqvist came to 4,812 crowns.", "How much was the invoice from Lindqvist?", "4,812"),
-    ("Please never schedule anything on Thursday mornings.", "Which mornings must stay free of anything scheduled?", "Thursday"),
+    (
+        "Please never schedule anything on Thursday mornings.",
+        "Which mornings must stay free of anything scheduled?",
+        "Thursday",
+    ),
     ("The backup server is called heron.", "What is the name of the backup server?", "heron"),
     ("Captain Okafor prefers tea with cardamom.", "How does Captain Okafor like the tea?", "cardamom"),
-    ("The lighthouse was repainted in turquoise last spring.", "In which colour was the lighthouse repainted?", "turquoise"),
+    (
+        "The lighthouse was repainted in turquoise last spring.",
+        "In which colour was the lighthouse repainted?",
+        "turquoise",
+    ),
     ("Our insurance policy number is HX-20945.", "What is our insurance policy number?", "HX-20945"),
     ("The old crane can lift eleven tonnes at most.", "How many tonnes can the old crane lift?", "eleven"),
     ("The ferry to Marstrand leaves at 06:25.", "When does the ferry to Marstrand leave?", "06:25"),
     ("Deploys go out from the branch called saltwater.", "From which branch do deploys go out?", "saltwater"),
     ("The password hint for the archive is my first bicycle.", "What is the password hint for the archive?", "bicycle"),
-    ("Doctor Brandt moved the appointment to 3 December.", "To which day did Doctor Brandt move the appointment?", "3 December"),
+    (
+        "Doctor Brandt moved the appointment to 3 December.",
+        "To which day did Doctor Brandt move the appointment?",
+        "3 December",
+    ),
     ("The dog's name is Pumpernickel.", "What is the name of the dog?", "Pumpernickel"),
     ("The leak was behind the third bulkhead.", "Behind which bulkhead was the leak?", "third"),
     ("We pay the apprentices 17 crowns an hour.", "How many crowns an hour do the apprentices get?", "17 crowns"),
     ("The rope supplier is based in Kotka.", "Where is the rope supplier based?", "Kotka"),
-    ("The anniversary party needs a vegetarian menu.", "What kind of menu does the anniversary party need?", "vegetarian"),
+    (
+        "The anniversary party needs a vegetarian menu.",
+        "What kind of menu does the anniversary party need?",
+        "vegetarian",
+    ),
     ("Error E-6602 means that the pump is blocked.", "What does error E-6602 mean?", "pump is blocked"),
 ];
 
@@ -114,7 +130,9 @@ async fn a_turn_that_needs_nothing_recalls_nothing() {
         let mut asked = messages.clone();
         asked.push(json!({ "role": "user", "content": idle }));
         stage.chat(&json!(asked), 2048).await;
-        let recalled = forwarded(&stage).iter().any(|message| message["content"].as_str().is_some_and(|text| text.starts_with("[RECALLED")));
+        let recalled = forwarded(&stage)
+            .iter()
+            .any(|message| message["content"].as_str().is_some_and(|text| text.starts_with("[RECALLED")));
         assert!(!recalled, "{idle}");
     }
 }
@@ -141,7 +159,8 @@ async fn the_receipt_of_a_compacted_turn_adds_up_and_quotes_nothing() {
     let mut named = vec![false; messages.len() + 1];
     let ranges = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let mut mark = |range: &Value| {
-        let (first, last) = (range[0].as_u64().expect("a number") as usize, range[1].as_u64().expect("a number") as usize);
+        let (first, last) =
+            (range[0].as_u64().expect("a number") as usize, range[1].as_u64().expect("a number") as usize);
         named[first..=last].fill(true);
     };
     ranges(&receipt["verbatim"]).iter().for_each(&mut mark);
@@ -159,5 +178,7 @@ async fn recall_can_be_switched_off() {
     messages.push(json!({ "role": "user", "content": "What is the code of the harbour gate?" }));
     stage.chat(&json!(messages), 2048).await;
     let note = "[RECALLED";
-    assert!(!forwarded(&stage).iter().any(|message| message["content"].as_str().is_some_and(|text| text.starts_with(note))));
+    assert!(
+        !forwarded(&stage).iter().any(|message| message["content"].as_str().is_some_and(|text| text.starts_with(note)))
+    );
 }

@@ -20,11 +20,15 @@ async fn a_snapshot_can_be_listed_shown_exported_and_restored_beside_a_running_s
     };
     assert!(cli(&["list"]).contains(&id));
     let listed: Value = serde_json::from_str(&cli(&["list", "--json"])).expect("json");
-    assert_eq!((listed[0]["id"].as_str(), listed[0]["messages"].as_u64()), (Some(id.as_str()), Some(said.len() as u64)));
+    assert_eq!(
+        (listed[0]["id"].as_str(), listed[0]["messages"].as_u64()),
+        (Some(id.as_str()), Some(said.len() as u64))
+    );
     let shown: Value = serde_json::from_str(&cli(&["show", &id, "--json"])).expect("json");
     assert_eq!(shown["history"].as_array().map(Vec::len), Some(said.len() - 1));
     assert_eq!(shown["system"], json!(["Be brief."]));
-    let lines: Vec<Value> = cli(&["export", &id]).lines().map(|line| serde_json::from_str(line).expect("json")).collect();
+    let lines: Vec<Value> =
+        cli(&["export", &id]).lines().map(|line| serde_json::from_str(line).expect("json")).collect();
     assert_eq!(lines.len(), said.len());
     for (line, message) in lines.iter().zip(said) {
         assert_eq!(line["message"]["content"], message["content"]);
@@ -46,7 +50,12 @@ async fn a_client_goes_on_from_a_snapshot_by_naming_it() {
     let got = stage.chat(&messages, 2048).await;
     let snapshot = got.header("x-loadline-snapshot").to_owned();
     let mut own = vec![json!({ "role": "user", "content": "a fresh start from there" })];
-    for (path, list) in [("/api/chat", "messages"), ("/v1/chat/completions", "messages"), ("/v1/messages", "messages"), ("/v1/responses", "input")] {
+    for (path, list) in [
+        ("/api/chat", "messages"),
+        ("/v1/chat/completions", "messages"),
+        ("/v1/messages", "messages"),
+        ("/v1/responses", "input"),
+    ] {
         let body = json!({ "model": "sim", "stream": false, "max_tokens": 20, list: own });
         let got = stage.post_with(path, body.to_string(), &[("x-loadline-restore", &snapshot)]).await;
         assert_eq!(got.status, 200, "{path}: {}", got.text);

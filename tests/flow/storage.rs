@@ -13,7 +13,9 @@ fn texts(rows: &[loadline::store::MessageRow]) -> Vec<(&str, &str)> {
 #[tokio::test]
 async fn whoever_has_seen_done_finds_the_turn_stored_streamed_or_not_in_every_dialect() {
     let stage = Stage::new().await;
-    for path in ["/api/chat", "/api/generate", "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"] {
+    for path in
+        ["/api/chat", "/api/generate", "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"]
+    {
         for stream in [true, false] {
             let said = format!("hello on {path}, {stream}");
             let mut body = json!({ "model": "sim", "stream": stream, "max_tokens": 20 });
@@ -26,7 +28,11 @@ async fn whoever_has_seen_done_finds_the_turn_stored_streamed_or_not_in_every_di
             assert_eq!(got.status, 200, "{path}: {}", got.text);
             let stored = stage.stored(&got);
             assert_eq!(texts(&stored)[0], ("user", said.as_str()), "{path}");
-            assert_eq!((stored.len(), stored[1].role.as_str(), stored[1].status.as_str()), (2, "assistant", "complete"), "{path} {stream}");
+            assert_eq!(
+                (stored.len(), stored[1].role.as_str(), stored[1].status.as_str()),
+                (2, "assistant", "complete"),
+                "{path} {stream}"
+            );
             assert!(!stored[1].text.is_empty() && stored[1].ours, "{path} {stream}");
         }
     }
@@ -49,7 +55,13 @@ async fn a_history_is_stored_verbatim_with_its_system_prompt_and_tool_calls() {
     let stored = stage.stored(&got);
     assert_eq!(
         texts(&stored)[..5],
-        [("user", "  look\n\n"), ("assistant", ""), ("tool", "ein Schiff ⛵"), ("assistant", "A ship."), ("user", "go on")]
+        [
+            ("user", "  look\n\n"),
+            ("assistant", ""),
+            ("tool", "ein Schiff ⛵"),
+            ("assistant", "A ship."),
+            ("user", "go on")
+        ]
     );
     assert_eq!(stored[1].tool_calls.as_deref(), Some(r#"[{"id":"","name":"look","arguments":{"b":1,"a":[2]}}]"#));
     assert_eq!(stored[3].raw.as_deref(), Some(r#"{"role":"assistant","content":"A ship.","extra":{"kept":true}}"#));
@@ -62,14 +74,17 @@ async fn a_history_is_stored_verbatim_with_its_system_prompt_and_tool_calls() {
 #[tokio::test]
 async fn answers_that_break_off_and_clients_that_go_away_are_stored_as_such() {
     let stage = Stage::with(SimConfig { decode_us_per_token: 2000, ..SimConfig::default() }, &[]).await;
-    let body = |text: &str| json!({ "model": "sim", "stream": true, "messages": [{ "role": "user", "content": text }] }).to_string();
+    let body = |text: &str| {
+        json!({ "model": "sim", "stream": true, "messages": [{ "role": "user", "content": text }] }).to_string()
+    };
     stage.sim.faults().push(Fault::EndAfterChunks(3));
     let got = stage.post("/api/chat", body("breaks")).await;
     assert!(got.text.contains("\"error\""), "{}", got.text);
     let ended = || async {
         // The turn is written beside the answer that never came to its end.
         loop {
-            let turns = (1..=9).flat_map(|id| stage.gateway.store.reader().and_then(|reader| reader.turns(id)).expect("readable"));
+            let turns = (1..=9)
+                .flat_map(|id| stage.gateway.store.reader().and_then(|reader| reader.turns(id)).expect("readable"));
             let statuses: Vec<String> = turns.map(|turn| turn.status).collect();
             if !statuses.is_empty() && !statuses.contains(&"pending".to_owned()) {
                 return statuses;
@@ -82,7 +97,8 @@ async fn answers_that_break_off_and_clients_that_go_away_are_stored_as_such() {
     assert_eq!((stored.len(), stored[1].status.as_str()), (2, "incomplete"));
     assert!(!stored[1].text.is_empty(), "what there was of it is kept");
 
-    let mut response = stage.client.post(format!("{}/api/chat", stage.url)).body(body("leaves")).send().await.expect("an answer");
+    let mut response =
+        stage.client.post(format!("{}/api/chat", stage.url)).body(body("leaves")).send().await.expect("an answer");
     response.chunk().await.expect("a chunk");
     drop(response);
     let statuses = loop {
@@ -110,7 +126,9 @@ async fn answers_that_break_off_and_clients_that_go_away_are_stored_as_such() {
 async fn what_is_refused_is_stored_too() {
     let stage = Stage::with(SimConfig { default_window: 512, ..SimConfig::default() }, &[]).await;
     let giant = words("giant", 900);
-    let got = stage.post("/api/chat", json!({ "model": "sim", "messages": [{ "role": "user", "content": giant }] }).to_string()).await;
+    let got = stage
+        .post("/api/chat", json!({ "model": "sim", "messages": [{ "role": "user", "content": giant }] }).to_string())
+        .await;
     assert_eq!(got.status, 400);
     let stored = stage.stored(&got);
     assert_eq!(texts(&stored), [("user", giant.as_str())]);
@@ -153,11 +171,18 @@ async fn after_a_restart_a_conversation_goes_on_where_it_was_front_included() {
     let again = stage.chat(&json!(messages), 2048).await;
     assert_eq!((again.header("x-loadline-conversation"), again.header("x-loadline-action")), (id.as_str(), "none"));
     let after: Value = serde_json::from_str(stage.forwarded("/api/chat").last().expect("forwarded")).expect("json");
-    let (before, after) = (before["messages"].as_array().expect("a list"), after["messages"].as_array().expect("a list"));
+    let (before, after) =
+        (before["messages"].as_array().expect("a list"), after["messages"].as_array().expect("a list"));
     assert_eq!(after[..before.len()], before[..], "the front is the same, byte by byte");
     assert_eq!(stage.stored(&again).len(), messages.len());
     let named = crate::stage::chat_body(&json!([{ "role": "user", "content": "else" }]), 2048);
-    assert_eq!(stage.post_with("/api/chat", named, &[("x-loadline-conversation", &id)]).await.header("x-loadline-conversation"), id);
+    assert_eq!(
+        stage
+            .post_with("/api/chat", named, &[("x-loadline-conversation", &id)])
+            .await
+            .header("x-loadline-conversation"),
+        id
+    );
 }
 
 #[tokio::test]
@@ -165,7 +190,8 @@ async fn events_are_numbered_streamed_and_resumed_without_a_gap() {
     let stage = Stage::new().await;
     let messages = filled_to(&stage, 120.0, 2048).await;
     let read = |after: i64| {
-        let request = stage.client.get(format!("{}/loadline/events", stage.url)).header("last-event-id", after.to_string());
+        let request =
+            stage.client.get(format!("{}/loadline/events", stage.url)).header("last-event-id", after.to_string());
         async move {
             let mut response = request.send().await.expect("a stream");
             assert_eq!(response.headers()["content-type"], "text/event-stream");
@@ -174,7 +200,9 @@ async fn events_are_numbered_streamed_and_resumed_without_a_gap() {
     };
     let (got, live) = tokio::join!(stage.chat(&messages, 2048), read(0));
     assert!(live.starts_with("id: 1\nevent: rollover\ndata: {"), "{live}");
-    let data: Value = serde_json::from_str(live.lines().nth(2).and_then(|line| line.strip_prefix("data: ")).expect("data")).expect("json");
+    let data: Value =
+        serde_json::from_str(live.lines().nth(2).and_then(|line| line.strip_prefix("data: ")).expect("data"))
+            .expect("json");
     assert_eq!(data["snapshot"], got.header("x-loadline-snapshot"));
     let resumed = read(1).await;
     assert!(resumed.starts_with("id: 2\nevent: warning\n"), "{resumed}");

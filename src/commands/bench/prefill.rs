@@ -65,7 +65,11 @@ impl Prefill {
         let measured = self.measure(&own).await;
         own.end().await;
         let (report, kept) = measured?;
-        if self.json { say!("{report}") } else { print(&report) }
+        if self.json {
+            say!("{report}")
+        } else {
+            print(&report)
+        }
         Ok(if kept { Outcome::Fine } else { Outcome::No })
     }
 
@@ -133,7 +137,12 @@ impl Prefill {
             chat.compactions += u32::from(action != "none");
             chat.history.push(answer["message"].clone());
             if !self.json {
-                progress(&format!("{name}: turn {} of {}, {:.0} s read", turn + 1, self.turns, chat.read_ns as f64 / 1e9));
+                progress(&format!(
+                    "{name}: turn {} of {}, {:.0} s read",
+                    turn + 1,
+                    self.turns,
+                    chat.read_ns as f64 / 1e9
+                ));
             }
         }
         if !self.json {
@@ -216,16 +225,28 @@ fn print(report: &Value) {
         through["answered"],
         number(&through["checkpoints_read_s"]),
     );
-    say!("straight to Ollama   {:>11.1} s   {:>8.1} s   {:>7}", number(&direct["read_s"]), number(&direct["took_s"]), direct["answered"]);
+    say!(
+        "straight to Ollama   {:>11.1} s   {:>8.1} s   {:>7}",
+        number(&direct["read_s"]),
+        number(&direct["took_s"]),
+        direct["answered"]
+    );
     say!("ratio                {:>11.3}", number(&report["ratio"]));
     say!(
         "counts as predicted  {} of {}; cut by Ollama: {}; messages stored: {} of {}; compactions: {}",
-        through["counts_as_predicted"], report["turns"], through["cut_by_ollama"], through["messages_stored"], through["messages"], through["compactions"],
+        through["counts_as_predicted"],
+        report["turns"],
+        through["cut_by_ollama"],
+        through["messages_stored"],
+        through["messages"],
+        through["compactions"],
     );
     for history in report["first_byte"].as_array().into_iter().flatten() {
         say!(
             "first byte of a history of {:>4} messages: {:>7.2} s through Loadline, {:>7.2} s straight",
-            history["messages"], number(&history["through_s"]), number(&history["direct_s"]),
+            history["messages"],
+            number(&history["through_s"]),
+            number(&history["direct_s"]),
         );
     }
 }
@@ -233,8 +254,18 @@ fn print(report: &Value) {
 const SYSTEM: &str = "You are a patient assistant who helps to run a small harbour. Answer briefly.";
 
 const WHO: [&str; 12] = [
-    "the harbour master", "our cook", "the night watch", "a fisherman", "the customs officer", "my sister", "the ferry captain",
-    "an insurance agent", "the new apprentice", "the school class", "a tourist from Oslo", "the crane driver",
+    "the harbour master",
+    "our cook",
+    "the night watch",
+    "a fisherman",
+    "the customs officer",
+    "my sister",
+    "the ferry captain",
+    "an insurance agent",
+    "the new apprentice",
+    "the school class",
+    "a tourist from Oslo",
+    "the crane driver",
 ];
 const WANTS: [&str; 10] = [
     "asks whether berth {n} can be dredged before the autumn storms begin",

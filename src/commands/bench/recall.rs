@@ -108,7 +108,12 @@ impl Recall {
             let percent = |name: &str| format!("{:.1} %", row[name].as_f64().unwrap_or(0.0) * 100.0);
             say!(
                 "{:>8} {:>7} {:>10} {:>9} {:>8} {:>11}",
-                row["window"].to_string(), row["limit"].to_string(), row["questions"].to_string(), row["evidence"].to_string(), percent("kept"), percent("truncation"),
+                row["window"].to_string(),
+                row["limit"].to_string(),
+                row["questions"].to_string(),
+                row["evidence"].to_string(),
+                percent("kept"),
+                percent("truncation"),
             );
         }
         Ok(Outcome::Fine)
@@ -171,7 +176,7 @@ async fn ask(
         .collect();
     let body = json!({ "model": "sim", "messages": messages, "options": { "num_ctx": window } }).to_string();
     let request = Dialect::Chat.parse(&body)?;
-    let fit = dry_run(&own.gateway, model, Dialect::Chat, &body, &request).await;
+    let fit = dry_run(&own.gateway, model, Dialect::Chat, &body, &request, None).await;
     let fit = fit.map_err(|refusal| anyhow::anyhow!(refusal.message))?;
     let mut leaves = vec![false; messages.len()];
     let limit = match fit {
