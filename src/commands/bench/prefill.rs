@@ -253,49 +253,123 @@ fn print(report: &Value) {
 
 const SYSTEM: &str = "You are a patient assistant who helps to run a small harbour. Answer briefly.";
 
-const WHO: [&str; 12] = [
-    "the harbour master",
-    "our cook",
-    "the night watch",
-    "a fisherman",
-    "the customs officer",
-    "my sister",
-    "the ferry captain",
-    "an insurance agent",
-    "the new apprentice",
-    "the school class",
-    "a tourist from Oslo",
-    "the crane driver",
-];
-const WANTS: [&str; 10] = [
-    "asks whether berth {n} can be dredged before the autumn storms begin",
-    "has written a complaint about the noise of pump {n} during the night shift",
-    "wants to know how many crates of herring number {n} can be stacked in the cold store",
-    "reports that the lamp on buoy {n} blinks twice as fast as the chart says",
-    "needs a timetable for the {n} o'clock ferry that also works on public holidays",
-    "proposes to paint warehouse {n} in a colour that can be seen from the sea",
-    "lost a parcel with label {n} somewhere between the quay and the post office",
-    "would like to rent mooring {n} for a wooden boat that is longer than allowed",
-    "found an old contract with clause {n}, and nobody remembers what it was good for",
-    "asks for a short speech to open the regatta with {n} boats on Sunday",
-];
-const THEN: [&str; 7] = [
-    "What should I answer, and who has to be told about it first?",
-    "Which two facts do we need before we can decide anything here?",
-    "Please suggest a polite reply that promises nothing yet.",
-    "How would you weigh the cost of it against the trouble it saves?",
-    "Is there a simple way to try it out for a week?",
-    "Tell me what could go wrong and how likely that is.",
+/// What the chat is about: a hundred matters that have little to do with each other, as in a long working day.
+const MATTERS: &str = "\
+The dredger broke a tooth on something hard near the northern mole.\n\
+My grandmother's almond cake collapses whenever I open the oven early.\n\
+The choir wants to rehearse in the fish hall because of its echo.\n\
+A heron has learnt to open the bait freezer with its beak.\n\
+The tax office sent back form nineteen with a coffee stain on it.\n\
+Somebody painted a whale on the customs shed during the full moon.\n\
+Our compass points three degrees off since the welder was on board.\n\
+The library asks for maps older than the railway, on loan.\n\
+Two apprentices argue about whether knots should be taught by song.\n\
+The ice machine makes a sound like a kettle and then stops.\n\
+A film crew would like to sink a rowing boat in the evening light.\n\
+The bakery's van is wider than the new gate by a hand.\n\
+Frost has cracked the slipway exactly where we repaired it in May.\n\
+The lighthouse keeper's cat sits on the radio and changes channels.\n\
+An auditor wonders why we bought forty umbrellas in a drought.\n\
+The tide table for August was printed with the columns swapped.\n\
+A seal sleeps on pontoon B and nobody dares to moor there.\n\
+The brass band charges double when it rains, says the contract.\n\
+I inherited a sextant and cannot read the vernier scale.\n\
+The pension fund asks how many of us are over fifty-five.\n\
+Mussels grow on the outflow pipe faster than we can scrape them.\n\
+The vicar would bless the lifeboat but only before breakfast.\n\
+A container of violins arrived that was declared as oars.\n\
+The night bus no longer stops at the quay after the roadworks.\n\
+Our website shows the weather of a town in New Zealand.\n\
+The cooperage closed, and with it the only supply of oak staves.\n\
+A pupil measured the noise of gulls for the science fair.\n\
+The crane's rope must be replaced after four thousand lifts.\n\
+Somewhere behind the panelling of the office a cricket lives.\n\
+The ministry wants a plan for evacuating elderly passengers.\n\
+An anonymous donor pays for a bench if it faces the sunset.\n\
+The rust remover has eaten through its own plastic canister.\n\
+The pilot boat's engine starts only when nobody is watching.\n\
+My nephew built a raft of bottles that carries three adults.\n\
+The oyster licence expires on the day of the regatta.\n\
+The hotel complains of diesel smell in rooms facing east.\n\
+A swarm of bees has settled in the mast of a yacht from Genoa.\n\
+The fog signal was silent last night although the switch was on.\n\
+The museum offers its steam winch for the price of scrap.\n\
+Half of the mooring fees are paid in foreign coins.\n\
+The school asks for a lesson on why ships float.\n\
+A storm petrel with a ring from Iceland was found exhausted.\n\
+The sauna club dumps hot stones into the basin, allegedly.\n\
+Our first-aid kit contains bandages from before the war.\n\
+The electrician refuses to climb the mast without a second person.\n\
+The fish auction clock runs backwards since it was oiled.\n\
+A poet wants to read aloud at low tide, standing on the mud.\n\
+The ferry's gangway squeals so loudly that dogs run away.\n\
+The surveyor lost his plumb line in the well of the old fort.\n\
+The barometer in the hall is worth more than the building, perhaps.\n\
+A letter for a captain who died in 1911 arrived this morning.\n\
+The new uniforms shrink, all but the buttons.\n\
+Eel grass has returned, and the anglers are divided about it.\n\
+The dry dock's gate leaks a bathtub every minute.\n\
+The radio amateur next door hears our echo sounder as clicks.\n\
+Somebody cut the ribbon of the regatta a week too early.\n\
+The refrigerated lorry was parked with its doors open at noon.\n\
+A goat came over on the mail boat without any papers.\n\
+The insurance covers lightning but not the thunder, we are told.\n\
+The buoy tender's cook won a prize for pickled samphire.\n\
+My watch stopped at the moment of the solstice, oddly.\n\
+The stairs to the signal tower have one step too many.\n\
+The fuel pump accepts only cards from a bank that no longer exists.\n\
+A dolphin followed the tug, and the tourists now want it daily.\n\
+The carpenter's glue smells of vanilla and attracts wasps.\n\
+The council debates whether the harbour has a north or a west side.\n\
+The weighbridge says that an empty lorry is heavier than a full one.\n\
+An intern translated our rules into Latin as an exercise.\n\
+The lock's timetable forgets that clocks change in October.\n\
+The dog of the customs officer only reacts to cheese.\n\
+A plank with carved runes was used as a shelf for years.\n\
+The windsock has been stolen for the third time this summer.\n\
+The lawyer of the shipyard writes in verse when angry.\n\
+The pump of the fountain drew in a jellyfish and gave up.\n\
+The children's swimming badge needs deep water and a clean jetty.\n\
+The salt shed's roof sings in a wind from the south-west.\n\
+A retired diver gives away his helmet, brass, slightly dented.\n\
+The census counts people on boats at midnight on Sunday.\n\
+The coffee machine in the waiting room dispenses soup.\n\
+The old chart shows an island where we anchor every day.\n\
+The rubber tyres on the quay wall leave marks on white hulls.\n\
+A parcel ticks, but it is only a metronome for the choir.\n\
+The beekeeper wants to know when we sound the horn.\n\
+The archive smells of mould; the ledgers from 1880 are at risk.\n\
+The ropewalk is too short for the hawser that the tug ordered.\n\
+The harbour swim was won by a woman of seventy-eight.\n\
+The tram company borrows our divers to look for a lost wheel.\n\
+Moonlight cruises sell better when there is no moon, says the agent.\n\
+The anchor monument points towards the wrong sea.\n\
+The painter asks which red is the right one for a port buoy.\n\
+A thief returned the lifebelt with an apology pinned to it.\n\
+The kelp factory wants to dry its harvest on our railings.\n\
+The tug's whistle has the same note as the bakery's alarm.\n\
+The diving bell needs a certificate that no office issues.\n\
+The students' solar boat ran aground under the only cloud.\n\
+The marzipan lighthouse for the jubilee melted in the window.\n\
+The gauge says the sea has risen by the width of a thumb.\n\
+The night porter writes a novel and forgets the keys.\n\
+Swallows nest in the loudspeaker that announces departures.\n\
+The cartographer asks how our bay got its second name.";
+
+const THEN: [&str; 5] = [
+    "What should be done about it first?",
+    "Please suggest a short and friendly reply.",
+    "How would you explain that to a newcomer?",
+    "Is it worth the trouble, in your opinion?",
     "Put it into one sentence for the noticeboard.",
 ];
 
-/// A message that nobody has sent before in this chat, of about fifty tokens.
+/// A message that nobody has sent before in this chat.
 fn user_message(turn: usize) -> String {
-    let wants = WANTS[turn * 7 % WANTS.len()].replace("{n}", &(turn * 13 % 89 + 1).to_string());
-    format!("Note {}: {} {wants}. {}", turn + 1, capitalised(WHO[turn * 5 % WHO.len()]), THEN[turn * 3 % THEN.len()])
-}
-
-fn capitalised(text: &str) -> String {
-    let mut chars = text.chars();
-    chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
+    let matters: Vec<&str> = MATTERS.lines().collect();
+    let again = match turn / matters.len() {
+        0 => String::new(),
+        times => format!(" That is the case for the time number {}.", times + 1),
+    };
+    format!("{} {}{again}", matters[turn % matters.len()], THEN[turn % THEN.len()])
 }

@@ -28,11 +28,13 @@ use crate::sim::{self, SimConfig, SimModel};
 /// Each question is asked at the end of its conversation, as a client would that sends all of it at once.
 /// Beside it stands what plain truncation would keep: the newest messages that fit the same limit.
 ///
-///   loadline bench recall benches/recall/conversations.jsonl --window 2048 --window 4096
+///   loadline bench recall benches/recall/*.jsonl --window 2048 --window 4096
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Recall {
-    dataset: PathBuf,
+    /// Files of conversations
+    #[arg(required = true, value_name = "DATASET")]
+    datasets: Vec<PathBuf>,
     /// Windows to measure; may repeat [default: 2048, 4096, 8192]
     #[arg(long, value_name = "TOKENS")]
     window: Vec<u32>,
@@ -74,11 +76,16 @@ struct Tally {
     evidence: usize,
     kept: usize,
     truncation: usize,
+    /// Tokens of what was recalled, over all questions.
+    recalled_tokens: u64,
 }
 
 impl Recall {
     pub(super) async fn run(self) -> Result<Outcome> {
-        let conversations = read(&self.dataset)?;
+        let mut conversations = Vec::new();
+        for dataset in &self.datasets {
+            conversations.extend(read(dataset)?);
+        }
         let model = match &self.gguf {
             Some(path) => SimModel::new("sim", read_model_file(path)?.vocabulary)?,
             None => tokio::task::spawn_blocking(SimModel::standard).await??,
@@ -95,6 +102,7 @@ impl Recall {
             json!({
                 "window": window, "limit": tally.limit, "questions": tally.questions, "evidence": tally.evidence,
                 "kept": share(tally.kept), "truncation": share(tally.truncation),
+                "recalled_tokens": tally.recalled_tokens / tally.questions.max(1) as u64,
             })
         };
         let rows: Vec<Value> = windows.iter().map(row).collect();
@@ -103,17 +111,18 @@ impl Recall {
             return Ok(Outcome::Fine);
         }
         say!("evidence that is in the forwarded prompt, recall.share = {}", self.recall_share);
-        say!("  window   limit  questions  evidence     kept  truncation");
+        say!("  window   limit  questions  evidence     kept  truncation  recalled tokens a question");
         for row in rows {
             let percent = |name: &str| format!("{:.1} %", row[name].as_f64().unwrap_or(0.0) * 100.0);
             say!(
-                "{:>8} {:>7} {:>10} {:>9} {:>8} {:>11}",
+                "{:>8} {:>7} {:>10} {:>9} {:>8} {:>11} {:>16}",
                 row["window"].to_string(),
                 row["limit"].to_string(),
                 row["questions"].to_string(),
                 row["evidence"].to_string(),
                 percent("kept"),
                 percent("truncation"),
+                row["recalled_tokens"].to_string(),
             );
         }
         Ok(Outcome::Fine)
@@ -186,6 +195,8 @@ async fn ask(
                 // Half a message is not the evidence.
                 leaves[*place] |= *ranges == [0..conversation.messages[*place].content.len()];
             }
+            let recalled = fitted.recalled.as_ref().map_or(0, |recalled| rough_size(model, &recalled.note.text));
+            tally.recalled_tokens += u64::from(recalled);
             fitted.report.sent.limit
         }
         Fit::TooLarge(too_large) => too_large.report.sent.limit,

@@ -56,6 +56,8 @@ pub struct Query<'a> {
     pub before: Option<&'a str>,
     /// Cosine similarity to each message, from an embedding model.
     pub semantic: Option<&'a [f32]>,
+    /// From 0, only what clearly bears on it, to 1, whatever might: for those who give recall much room.
+    pub keen: f32,
 }
 
 /// A message that bears on the query. Scores compare within one ranking only.

@@ -22,8 +22,10 @@ const RECENCY: f32 = 0.05;
 /// means something in a short one.
 const OTHER_MESSAGES: f32 = 50.0;
 
-/// Behind the best hit, what scores below this share of it is left out.
-const BAR_BEHIND_BEST: f32 = 0.05;
+/// Behind the best hit, what scores below this share of it is left out; less so for a keen query. What is
+/// recalled is read by the model each time, so the last few percent of a budget are dear.
+const BAR_BEHIND_BEST: f32 = 0.3;
+const BAR_WHEN_KEEN: f32 = 0.05;
 
 /// The best messages lend the query their rarest words, at less than the weight of its own.
 const LENDING_MESSAGES: usize = 10;
@@ -45,7 +47,7 @@ impl Index {
     /// The messages that bear on the query, best first; none if nothing clears the relevance bar.
     pub fn rank(&self, query: &Query<'_>) -> Vec<Hit> {
         let wanted = self.wanted(query);
-        let named = !wanted.terms.is_empty() && self.clears_bar(&wanted);
+        let named = !wanted.terms.is_empty() && self.clears_bar(&wanted, query.keen);
         let mut scores = if named { self.score(&wanted.terms) } else { vec![0.0; self.len()] };
         // Only a message that names something may recall by similarity: "thanks" is similar to every "thanks".
         if let Some(semantic) = query.semantic.filter(|similar| wanted.tells && similar.len() == self.len()) {
@@ -55,7 +57,8 @@ impl Index {
         for (message, score) in scores.iter_mut().enumerate() {
             *score *= 1.0 + RECENCY * message as f32 / newest;
         }
-        let bar = best(&scores) * BAR_BEHIND_BEST;
+        let keen = query.keen.clamp(0.0, 1.0);
+        let bar = best(&scores) * (BAR_BEHIND_BEST + (BAR_WHEN_KEEN - BAR_BEHIND_BEST) * keen);
         best_first(&scores, MOST_HITS, |score| score > bar)
     }
 

@@ -28,7 +28,7 @@ fn index() -> Index {
 }
 
 fn ask<'a>(newest: &'a str) -> Query<'a> {
-    Query { newest, before: None, semantic: None }
+    Query { newest, before: None, semantic: None, keen: 0.0 }
 }
 
 fn best(query: &Query<'_>) -> Option<usize> {
@@ -137,7 +137,9 @@ fn similarity_that_stands_out_nowhere_recalls_nothing() {
 fn nothing_is_found_in_an_empty_index() {
     let index = Index::build(std::iter::empty());
     assert!(index.is_empty());
-    assert!(index.rank(&Query { newest: "invoice", before: Some("invoice"), semantic: Some(&[]) }).is_empty());
+    assert!(
+        index.rank(&Query { newest: "invoice", before: Some("invoice"), semantic: Some(&[]), keen: 0.0 }).is_empty()
+    );
     assert!(Index::default().rank(&ask("invoice")).is_empty());
     assert!(choose(&[], 0, 100, 5, |_| Some(1)).is_empty());
 }
@@ -178,7 +180,7 @@ proptest! {
     #[test]
     fn any_text_can_be_indexed_and_asked(texts in proptest::collection::vec(".{0,60}", 0..8), newest in ".{0,60}") {
         let index = Index::build(texts.iter().map(String::as_str));
-        let hits = index.rank(&Query { newest: &newest, before: Some(&newest), semantic: None });
+        let hits = index.rank(&Query { newest: &newest, before: Some(&newest), semantic: None, keen: 0.0 });
         prop_assert!(hits.iter().all(|hit| hit.index < texts.len() && hit.score > 0.0));
         prop_assert!(hits.is_sorted_by(|a, b| a.score >= b.score));
     }

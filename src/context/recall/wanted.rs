@@ -15,6 +15,9 @@ const BAR_SHARE: f32 = 0.2;
 /// ...or what about one very rare word weighs; more for a long query, in which chance matches add up...
 const BAR_ENOUGH: f32 = 5.2;
 const LONG_QUERY_TERMS: f32 = 12.0;
+const LONG_AT_MOST: f32 = 2.0;
+/// ...less for a keen query...
+const KEEN_DISCOUNT: f32 = 0.4;
 /// ...but never less than a fairly rare word.
 const BAR_LEAST: f32 = 2.4;
 /// What counts less than a word towards the bar: everyday words, and pairs of characters, of which each
@@ -102,7 +105,7 @@ impl Index {
     }
 
     /// Whether some passage shares enough with the query for the query to be about it.
-    pub(super) fn clears_bar(&self, wanted: &Wanted) -> bool {
+    pub(super) fn clears_bar(&self, wanted: &Wanted, keen: f32) -> bool {
         // A term counts once for a passage, however often it is said there. Passages are numbered by their first
         // message.
         let mut shared = vec![0.0; self.len()];
@@ -118,8 +121,11 @@ impl Index {
             }
         }
         let most = shared.into_iter().fold(0.0, f32::max);
-        let long = (wanted.terms.len() as f32 / LONG_QUERY_TERMS).sqrt().max(1.0);
-        most >= (wanted.total * BAR_SHARE).min(BAR_ENOUGH * long).max(BAR_LEAST)
+        // A long message tells its own story: some of its words were said before by chance.
+        let long = (wanted.terms.len() as f32 / LONG_QUERY_TERMS).max(1.0);
+        let share = BAR_SHARE * long.min(LONG_AT_MOST);
+        let bar = (wanted.total * share).min(BAR_ENOUGH * long).max(BAR_LEAST);
+        most >= bar * (1.0 - keen.clamp(0.0, 1.0) * KEEN_DISCOUNT)
     }
 }
 
