@@ -180,3 +180,23 @@ fn a_reader_that_goes_away_is_no_error() {
     let ended = child.wait_with_output().expect("it ends");
     assert_eq!((ended.status.code(), stderr(&ended).as_str()), (Some(0), ""));
 }
+
+#[test]
+fn bench_recall_prints_what_is_kept_beside_what_truncation_keeps() {
+    let dataset = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/recall/travel.jsonl");
+    let output = run(&["bench", "recall", dataset, "--window", "2048", "--window", "4096", "--json"], "");
+    assert!(output.status.success(), "{}", stderr(&output));
+    let report: Value = serde_json::from_str(&stdout(&output)).expect("one JSON object");
+    for (row, (window, limit)) in report["windows"].as_array().expect("rows").iter().zip([(2048, 1740), (4096, 3481)]) {
+        assert_eq!((&row["window"], &row["limit"]), (&json!(window), &json!(limit)));
+        assert!(
+            row["questions"].as_u64() >= Some(15) && row["evidence"].as_u64() >= row["questions"].as_u64(),
+            "{row}"
+        );
+        let (kept, truncation) = (row["kept"].as_f64().expect("a share"), row["truncation"].as_f64().expect("a share"));
+        assert!(kept >= 0.65 && kept > truncation, "{row}");
+    }
+    let missing = run(&["bench", "recall", "/nowhere.jsonl"], "");
+    assert_eq!(missing.status.code(), Some(2));
+    assert!(stderr(&missing).contains("/nowhere.jsonl"));
+}

@@ -12,7 +12,7 @@ use super::Gateway;
 use super::conversations::{Covering, Recalled, Turn};
 use super::fit::{Arrived, Effects, Laid, lay};
 use crate::context::plan::{Kind, current_turn};
-use crate::context::recall::{Index, Query, choose};
+use crate::context::recall::{Found, Index, Query, choose};
 use crate::context::{Link, Message, Note, Role, Tokens};
 use crate::dialect::Prompt;
 use crate::ollama::count::{off_the_worker, rough_size};
@@ -33,6 +33,9 @@ const LONGEST_PART_BYTES: usize = 700;
 
 /// With more than this share of the limit, recall need not be choosy.
 const USUAL_SHARE: f64 = 0.25;
+
+/// The least of its share that recall gets when it has found something.
+const LEAST_SHARE: f32 = 0.25;
 
 /// What was left out of a quoted message.
 const LEFT_OUT: &str = " […] ";
@@ -155,10 +158,12 @@ fn find(
         semantic: alike.as_deref(),
         keen: ((gateway.config.recall.share - USUAL_SHARE) / USUAL_SHARE) as f32,
     };
-    let hits = archive.index.rank(&query);
+    let Found { hits, certainty } = archive.index.search(&query);
     if hits.is_empty() {
         return None;
     }
+    // What may be chance is not worth much: each recalled token is read again.
+    let budget = (budget as f32 * certainty.max(LEAST_SHARE)) as Tokens;
     let leaves = leaving(laid, arrived.request.kinds.len());
     let cost = |index: usize| {
         let part = archive.parts.get(index)?;

@@ -60,6 +60,14 @@ pub struct Query<'a> {
     pub keen: f32,
 }
 
+/// What a search gives.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Found {
+    pub hits: Vec<Hit>,
+    /// From 0, it may be chance, to 1: how much of a budget the hits are worth.
+    pub certainty: f32,
+}
+
 /// A message that bears on the query. Scores compare within one ranking only.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Hit {

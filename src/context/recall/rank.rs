@@ -6,7 +6,7 @@
 use foldhash::{HashMap, HashMapExt};
 
 use super::wanted::Term;
-use super::{Hit, Index, Posting, Query, TermId};
+use super::{Found, Hit, Index, Posting, Query, TermId};
 
 /// BM25: how soon repeating a word stops to count, and how much a long message has to say it more often.
 const SATURATION: f32 = 1.2;
@@ -40,17 +40,27 @@ const SEMANTIC_FAR: f32 = 0.3;
 /// Where it does not clear the bar it still helps to order what the words found.
 const SEMANTIC_HINT: f32 = 0.3;
 
+/// Of a query that is about the archive most was said there; of one that is not, a few words by chance.
+const UNSURE: f32 = 0.15;
+const SURE: f32 = 0.6;
+
 /// More hits than any budget holds.
 const MOST_HITS: usize = 2048;
 
 impl Index {
     /// The messages that bear on the query, best first; none if nothing clears the relevance bar.
     pub fn rank(&self, query: &Query<'_>) -> Vec<Hit> {
+        self.search(query).hits
+    }
+
+    /// The same, and how sure it is that the query is about any of them.
+    pub fn search(&self, query: &Query<'_>) -> Found {
         let wanted = self.wanted(query);
-        let named = !wanted.terms.is_empty() && self.clears_bar(&wanted, query.keen);
-        let mut scores = if named { self.score(&wanted.terms) } else { vec![0.0; self.len()] };
+        let shared = self.clears_bar(&wanted, query.keen).filter(|_| !wanted.terms.is_empty());
+        let mut scores = if shared.is_some() { self.score(&wanted.terms) } else { vec![0.0; self.len()] };
         // Only a message that names something may recall by similarity: "thanks" is similar to every "thanks".
-        if let Some(semantic) = query.semantic.filter(|similar| wanted.tells && similar.len() == self.len()) {
+        let semantic = query.semantic.filter(|similar| wanted.tells && similar.len() == self.len());
+        if let Some(semantic) = semantic {
             fuse(&mut scores, semantic);
         }
         let newest = self.len().max(1) as f32;
@@ -59,7 +69,10 @@ impl Index {
         }
         let keen = query.keen.clamp(0.0, 1.0);
         let bar = best(&scores) * (BAR_BEHIND_BEST + (BAR_WHEN_KEEN - BAR_BEHIND_BEST) * keen);
-        best_first(&scores, MOST_HITS, |score| score > bar)
+        let hits = best_first(&scores, MOST_HITS, |score| score > bar);
+        // What similarity alone has found is as sure as that model is.
+        let certainty = shared.map_or(1.0, |shared| ((shared - UNSURE) / (SURE - UNSURE)).clamp(0.0, 1.0));
+        Found { hits, certainty: if semantic.is_some() { 1.0 } else { certainty.max(keen) } }
     }
 
     fn score(&self, terms: &[Term]) -> Vec<f32> {

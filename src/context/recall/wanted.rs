@@ -11,10 +11,10 @@ use super::{Index, Query, TermId, head, tail};
 
 /// The bar. Some passage of so many messages has to share this much of the query's rarity...
 const PASSAGE_MESSAGES: usize = 3;
-const BAR_SHARE: f32 = 0.2;
+const BAR_SHARE: f32 = 0.22;
 /// ...or what about one very rare word weighs; more for a long query, in which chance matches add up...
 const BAR_ENOUGH: f32 = 5.2;
-const LONG_QUERY_TERMS: f32 = 12.0;
+const LONG_QUERY_WORDS: f32 = 8.0;
 const LONG_AT_MOST: f32 = 2.0;
 /// ...less for a keen query...
 const KEEN_DISCOUNT: f32 = 0.4;
@@ -89,6 +89,7 @@ impl Index {
                 let Some(id) = self.terms.get(term).copied() else {
                     if form != Form::Whole && unknown.insert(term.into()) {
                         wanted.total += self.rarity(0) * share_of_bar(form, false);
+                        wanted.said += usize::from(form != Form::Everyday);
                     }
                     return;
                 };
@@ -98,14 +99,15 @@ impl Index {
                     let weight = self.rarity(said_in);
                     let towards_bar = weight * share_of_bar(form, true);
                     wanted.total += towards_bar;
+                    wanted.said += usize::from(form != Form::Everyday);
                     wanted.terms.push(Term { id, weight, towards_bar, form });
                 }
             });
         }
     }
 
-    /// Whether some passage shares enough with the query for the query to be about it.
-    pub(super) fn clears_bar(&self, wanted: &Wanted, keen: f32) -> bool {
+    /// How much of the query some passage shares, if that is enough for the query to be about it.
+    pub(super) fn clears_bar(&self, wanted: &Wanted, keen: f32) -> Option<f32> {
         // A term counts once for a passage, however often it is said there. Passages are numbered by their first
         // message.
         let mut shared = vec![0.0; self.len()];
@@ -122,10 +124,11 @@ impl Index {
         }
         let most = shared.into_iter().fold(0.0, f32::max);
         // A long message tells its own story: some of its words were said before by chance.
-        let long = (wanted.terms.len() as f32 / LONG_QUERY_TERMS).max(1.0);
+        let long = (wanted.said as f32 / LONG_QUERY_WORDS).max(1.0);
         let share = BAR_SHARE * long.min(LONG_AT_MOST);
-        let bar = (wanted.total * share).min(BAR_ENOUGH * long).max(BAR_LEAST);
-        most >= bar * (1.0 - keen.clamp(0.0, 1.0) * KEEN_DISCOUNT)
+        let bar = (wanted.total * share).min(BAR_ENOUGH * long * long).max(BAR_LEAST);
+        let bar = bar * (1.0 - keen.clamp(0.0, 1.0) * KEEN_DISCOUNT);
+        (most >= bar).then(|| most / wanted.total.max(most))
     }
 }
 
@@ -135,6 +138,8 @@ pub(super) struct Wanted {
     pub(super) terms: Vec<Term>,
     /// The rarity of all it says, said before or not.
     total: f32,
+    /// How many words it says that are not everyday ones, said before or not.
+    said: usize,
     /// Whether it has any word that is not an everyday one.
     pub(super) tells: bool,
 }
