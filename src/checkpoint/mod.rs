@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::json;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::time::Instant;
 
 use crate::context::identity::ConversationId;
@@ -24,6 +24,12 @@ pub use write::{Cost, Job};
 
 /// How often the model may be taken back before the notes are made without it.
 const MAX_DEFERRALS: u32 = 3;
+
+/// Checkpoints under way or waiting; more are not begun, and 95 % will come.
+const MAX_UNDER_WAY: usize = 64;
+
+/// How long a checkpoint may have to wait for the model before nobody waits for it any longer.
+const SOON: Duration = Duration::from_millis(100);
 
 /// How far a checkpoint has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,7 +110,7 @@ pub fn schedule(gateway: &Arc<Gateway>, job: Job) {
     let (phase, watched) = watch::channel(Phase::Starting);
     {
         let mut running = gateway.checkpoints.running();
-        if running.contains_key(&conversation) {
+        if running.contains_key(&conversation) || running.len() >= MAX_UNDER_WAY {
             return;
         }
         running.insert(conversation, watched);
@@ -131,6 +137,27 @@ impl Drop for Running<'_> {
     }
 }
 
+/// Waits until nobody needs the model and no other checkpoint is being written. Nobody is made to wait for a
+/// checkpoint that itself has to.
+async fn model_is_free<'g>(
+    gateway: &'g Gateway,
+    active: &mut watch::Receiver<usize>,
+    deadline: Instant,
+    phase: &watch::Sender<Phase>,
+) -> Option<SemaphorePermit<'g>> {
+    let mut free = std::pin::pin!(async {
+        let permit = gateway.checkpoints.one_at_a_time.acquire().await.ok()?;
+        // The sender lives as long as the gateway.
+        active.wait_for(|active| *active == 0).await.ok()?;
+        Some(permit)
+    });
+    if let Ok(permit) = tokio::time::timeout(SOON, free.as_mut()).await {
+        return permit;
+    }
+    phase.send_replace(Phase::Deferred);
+    tokio::time::timeout_at(deadline, free).await.ok().flatten()
+}
+
 async fn run(gateway: &Gateway, job: Job, phase: &watch::Sender<Phase>) {
     let Some(mut draft) = job.draft(gateway) else { return };
     let told = |kind, body| gateway.events.publish(&job.turn, Event { kind, body });
@@ -139,9 +166,10 @@ async fn run(gateway: &Gateway, job: Job, phase: &watch::Sender<Phase>) {
     let mut deferrals = 0;
     let mut active = gateway.checkpoints.active.subscribe();
     while !draft.is_written() {
-        let Ok(_turn) = gateway.checkpoints.one_at_a_time.acquire().await else { break };
-        // The sender lives as long as the gateway.
-        let _idle = active.wait_for(|active| *active == 0).await.map(|_| ());
+        let Some(_turn) = model_is_free(gateway, &mut active, deadline, phase).await else {
+            draft.give_up();
+            break;
+        };
         phase.send_replace(Phase::Writing);
         let busy = async {
             let _busy = active.wait_for(|active| *active > 0).await;

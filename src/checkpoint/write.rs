@@ -86,7 +86,7 @@ impl Job {
         }
         let mut sizes = vec![0; kinds.len()];
         for message in &messages[covered..] {
-            sizes[message.source] += message_size(&self.model, message);
+            *sizes.get_mut(message.source)? += message_size(&self.model, message);
         }
         let answer = rough_size(&self.model, &self.answer);
         let fixed = self.tokens.saturating_sub(sizes.iter().sum()) + answer + Level::Detailed.budget(self.limit);
@@ -313,8 +313,10 @@ fn pieces(said: &[(String, String)], room: Tokens, size: impl Fn(&str) -> Tokens
                 left = room;
             }
             while tokens > left && taken > 16 {
-                taken = rest
-                    .floor_char_boundary((taken as u64 * u64::from(left) / u64::from(tokens.max(1))) as usize * 9 / 10);
+                let share = taken as u64 * u64::from(left) / u64::from(tokens.max(1));
+                // Always something, or a role that is longer than the room would never end.
+                let first = rest.chars().next().map_or(0, char::len_utf8);
+                taken = rest.floor_char_boundary(share as usize * 9 / 10).max(first);
                 line = format!("{role}: {}\n", &rest[..taken]);
                 tokens = size(&line);
             }

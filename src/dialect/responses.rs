@@ -46,8 +46,16 @@ pub(super) fn parse(body: &str) -> Result<Request<'_>, JsonError> {
         }
         Some(input) => {
             let mut pending_thinking = Cow::Borrowed("");
+            // Reasoning is no message of its own: it begins the one that follows it.
+            let mut begun_at = None;
             for (source, raw) in json::array(input)?.into_iter().enumerate() {
+                let before = messages.len();
                 kinds.push(add_item(raw, source, &mut pending_thinking, &mut messages)?);
+                if let Some(message) = messages.get_mut(before) {
+                    message.source = begun_at.take().unwrap_or(source);
+                } else if !pending_thinking.is_empty() {
+                    begun_at.get_or_insert(source);
+                }
             }
             if !pending_thinking.is_empty() {
                 let source = kinds.len().saturating_sub(1);

@@ -7,6 +7,9 @@
 /// Ollama's own Go client gives up at 8 MB a line.
 const MAX_FRAME_BYTES: usize = 8 << 20;
 
+/// An answer in one piece holds all that a stream brings in many.
+const MAX_WHOLE_BYTES: usize = 64 << 20;
+
 /// How an answer is framed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Framing {
@@ -44,7 +47,8 @@ impl Frames {
             Framing::Whole => self.partial.extend_from_slice(bytes),
             Framing::Ndjson | Framing::Sse => self.lines(bytes, &mut each),
         }
-        if self.partial.len() + self.data.len() > MAX_FRAME_BYTES {
+        let most = if self.framing == Framing::Whole { MAX_WHOLE_BYTES } else { MAX_FRAME_BYTES };
+        if self.partial.len() + self.data.len() > most {
             self.gave_up = true;
             self.partial = Vec::new();
             self.data = Vec::new();

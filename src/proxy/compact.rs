@@ -53,7 +53,9 @@ pub(super) async fn compress(
             best = laid.filter(|laid| laid.count.tokens < total(&best)).or(best);
         }
     }
-    let Some(laid) = best.filter(|laid| laid.count.tokens < usage.total) else { return Ok(None) };
+    // Below 100 % nothing forces it: what gains little only costs the prefix cache.
+    let least = (f64::from(usage.limit) * gateway.config.compaction.min_gain) as Tokens;
+    let Some(laid) = best.filter(|laid| laid.count.tokens + least <= usage.total) else { return Ok(None) };
     if effects == Effects::Real {
         let kept = keep(gateway, turn, &laid, None, events::compression(usage, laid.count.tokens)).await;
         kept?;

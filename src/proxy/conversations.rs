@@ -10,13 +10,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::recall::Archive;
 use crate::context::identity::{ConversationId, Known, LinkMap, Placement, place};
-use crate::context::{ChainKey, Front, Link, Message, Note};
+use crate::context::{ChainKey, Front, Link, Message, Note, Tokens};
 
 /// Messages remembered over all conversations; each takes about a hundred bytes.
 const MAX_LINKS: usize = 2_000_000;
 
 /// Fronts of one conversation: each compaction makes one, and branches go back to earlier ones.
 const MAX_FRONTS: usize = 32;
+
+/// Fronts that are tried before a history is sent as it came.
+const MAX_TRIED: usize = 4;
 
 /// Conversations whose archive is kept ready for recall.
 const MAX_ARCHIVES: usize = 32;
@@ -177,18 +180,28 @@ impl Conversations {
         self.state().conversations.get(&conversation).map(|known| Arc::clone(&known.user))
     }
 
-    /// The front that covers most of this history.
-    pub fn front(&self, turn: &Turn) -> Option<Covering> {
+    /// The fronts that this history may be sent behind under a limit, the one that covers most first.
+    pub fn fronts(&self, turn: &Turn, limit: Tokens) -> Vec<Covering> {
         let state = self.state();
-        let fronts = &state.conversations.get(&turn.conversation)?.fronts;
-        if fronts.is_empty() {
-            return None;
+        let Some(conversation) = state.conversations.get(&turn.conversation) else { return Vec::new() };
+        // What was made for a much smaller limit leaves out more than this one needs.
+        let made_for = |front: &Front| limit <= front.limit.saturating_add(front.limit / 4);
+        let mut known: foldhash::HashMap<&Link, &Arc<Front>> = conversation
+            .fronts
+            .iter()
+            .filter(|(_, front)| made_for(front))
+            .map(|(link, front)| (link, front))
+            .collect();
+        let mut found = Vec::new();
+        for (at, link) in turn.links.iter().enumerate().rev() {
+            if known.is_empty() || found.len() == MAX_TRIED {
+                break;
+            }
+            if let Some(front) = known.remove(link) {
+                found.push(Covering { front: Arc::clone(front), covered: at + 1, link: *link });
+            }
         }
-        let known: foldhash::HashMap<&Link, &Arc<Front>> = fronts.iter().map(|(link, front)| (link, front)).collect();
-        let from_the_end = turn.links.iter().enumerate().rev();
-        let (position, link, front) =
-            from_the_end.into_iter().find_map(|(at, link)| Some((at, link, *known.get(link)?)))?;
-        Some(Covering { front: Arc::clone(front), covered: position + 1, link: *link })
+        found
     }
 
     /// Remembers the front that stands for the history up to `covered`.

@@ -3,7 +3,7 @@
 //! Vectors of archived messages are made once, beside the requests, and kept in memory. A turn that comes
 //! before they are ready, or whose own vector takes too long, is searched by words alone.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -23,24 +23,45 @@ const QUERY_WITHIN: Duration = Duration::from_millis(1500);
 const BATCH: usize = 32;
 const LONGEST_BYTES: usize = 4000;
 
+/// Archives remembered as tried.
+const MAX_TRIED: usize = 10_000;
+
 /// Vectors kept; a thousand numbers each.
 const MAX_VECTORS: usize = 50_000;
 
 /// The vectors that are there.
 #[derive(Debug, Default)]
-pub struct Vectors(Mutex<HashMap<Link, Arc<[f32]>>>);
+pub struct Vectors {
+    made: Mutex<HashMap<Link, Arc<[f32]>>>,
+    /// Archives, by the link they go up to, whose vectors are being made or could not be made.
+    tried: Mutex<HashSet<Link>>,
+}
 
 impl Vectors {
     fn get(&self, link: &Link) -> Option<Arc<[f32]>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(link).cloned()
+        self.made.lock().unwrap_or_else(PoisonError::into_inner).get(link).cloned()
     }
 
     fn put(&self, new: impl IntoIterator<Item = (Link, Arc<[f32]>)>) {
-        let mut vectors = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut vectors = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         if vectors.len() > MAX_VECTORS {
-            vectors.clear();
+            // Any half: which ones will be asked for is not known.
+            let mut keep = false;
+            vectors.retain(|_, _| {
+                keep = !keep;
+                keep
+            });
         }
         vectors.extend(new);
+    }
+
+    /// Whether nobody has tried to make the vectors of this archive yet.
+    fn is_first(&self, archive: Link) -> bool {
+        let mut tried = self.tried.lock().unwrap_or_else(PoisonError::into_inner);
+        if tried.len() > MAX_TRIED {
+            tried.clear();
+        }
+        tried.insert(archive)
     }
 }
 
@@ -57,7 +78,7 @@ pub(super) async fn similarities(
         .filter(|&index| !messages[index].text.trim().is_empty() && gateway.vectors.get(&turn.links[index]).is_none())
         .map(|index| (turn.links[index], start_of(&messages[index].text).to_owned()))
         .collect();
-    if !missing.is_empty() {
+    if !missing.is_empty() && gateway.vectors.is_first(covering.link) {
         prepare(gateway, model.clone(), missing);
     }
     let newest = [start_of(&messages[newest].text)];

@@ -51,9 +51,13 @@ pub(super) fn stream(gateway: &Gateway, head: &Parts) -> Result<Response<Respons
     };
     let feed =
         Feed { store: Arc::clone(&gateway.store), changes, last, wanted: wanted(head.uri.query().unwrap_or("")) };
-    let body = StreamBody::new(stream::unfold(feed, |mut feed| async move {
-        let frame = feed.next().await;
-        Some((Ok::<_, BoxError>(Frame::data(frame)), feed))
+    let stopping = gateway.stopping.clone();
+    let body = StreamBody::new(stream::unfold(feed, move |mut feed| {
+        let stopping = stopping.clone();
+        async move {
+            let frame = stopping.run_until_cancelled(feed.next()).await?;
+            Some((Ok::<_, BoxError>(Frame::data(frame)), feed))
+        }
     }));
     let mut response = Response::new(BodyExt::boxed_unsync(body));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));

@@ -185,13 +185,11 @@ pub async fn fit(gateway: &Gateway, model: &Model, arrived: &Arrived<'_>, effect
 
 /// The request with the front that its conversation has, counted.
 async fn as_it_stands(gateway: &Gateway, model: &Model, arrived: &Arrived<'_>, limit: Tokens) -> Laid {
-    if gateway.config.mode == Mode::Enforce
-        && let Some(turn) = arrived.turn
-        && let Some(covering) = gateway.conversations.front(turn)
-        && limit <= covering.front.limit.saturating_add(covering.front.limit / 4)
-        && let Some(laid) = lay(gateway, model, arrived, Some(covering), None).await
-    {
-        return laid;
+    let enforced = arrived.turn.filter(|_| gateway.config.mode == Mode::Enforce);
+    for covering in enforced.map(|turn| gateway.conversations.fronts(turn, limit)).unwrap_or_default() {
+        if let Some(laid) = lay(gateway, model, arrived, Some(covering), None).await {
+            return laid;
+        }
     }
     if let Some(laid) = lay(gateway, model, arrived, None, None).await {
         return laid;
@@ -258,7 +256,7 @@ fn rewrite(arrived: &Arrived<'_>, plan: &Plan, from: usize) -> Vec<Rewritten> {
     let mut rewritten = Vec::new();
     for index in leaving {
         let Some(text) = text_of(index) else { continue };
-        if kinds[index] == Kind::User {
+        if kinds[index] == Kind::User && is_plain_text(arrived, index) {
             if let Some(condensed) = prepared.condensed.get(&index) {
                 rewritten.push(Rewritten { index, text: condensed.clone(), done: vec!["intent"] });
                 continue;
@@ -275,6 +273,14 @@ fn rewrite(arrived: &Arrived<'_>, plan: &Plan, from: usize) -> Vec<Rewritten> {
         }
     }
     rewritten
+}
+
+/// Whether a message's content is written as one text, so that another can take its place.
+fn is_plain_text(arrived: &Arrived<'_>, index: usize) -> bool {
+    let written = arrived.request.list.as_ref().and_then(|list| list.elements.get(index));
+    let written = written.and_then(|range| arrived.body.get(range.clone()));
+    let content = written.and_then(|written| crate::json::Fields::read(written, &[]).ok()?.get("content"));
+    content.is_some_and(|content| content.get().starts_with('"'))
 }
 
 fn name_of(cleaning: &Cleaning) -> &'static str {

@@ -16,8 +16,8 @@ use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 
 use super::conversations::{Stored, Turn};
-use super::fit::{Arrived, Effects, Fitted, fit, links};
-use super::headers::strip_hop_by_hop;
+use super::fit::{Arrived, Effects, Fitted, Prepared, fit, links};
+use super::headers::{Report, strip_hop_by_hop};
 use super::memo::Memo;
 use super::observe::{Commit, Ending, Observed, Watcher};
 use super::record::Recording;
@@ -25,6 +25,7 @@ use super::relay::forwarded;
 use super::respond::{Refusal, ResponseBody};
 use super::{Gateway, preprocess, receipt, restore};
 use crate::checkpoint::{self, Active, Job, Waited};
+use crate::config::Mode;
 use crate::context::identity::{ConversationId, Placement};
 use crate::context::{Action, Basis, Link, Message, Role, Tokens};
 use crate::dialect::{Answer, Dialect, Prompt, Request};
@@ -105,7 +106,13 @@ pub async fn gate(
         Ok(model) => model,
         // Ollama says best itself that it has no such model.
         Err(ModelError::Unknown) => return refused_upstream(gateway, dialect, head, body.clone()).await,
-        Err(ModelError::Upstream(error)) => return Err(error.into()),
+        // What was said is kept, even if nobody is there to hear it.
+        Err(ModelError::Upstream(error)) => {
+            let turn = identify(gateway, &head.headers, &request, memo.as_deref()).await?;
+            let recording = Recording::begin(gateway, turn, dialect, plain, &request).await?;
+            recording.end_without_answer(TurnStatus::Failed, None, None).await;
+            return Err(error.into());
+        }
         // Odd names make `/api/show` fail; if the model is there all the same, it must not go uncounted.
         Err(error @ ModelError::Unreadable) => {
             let refused = refused_upstream(gateway, dialect, head, body.clone()).await;
@@ -113,8 +120,9 @@ pub async fn gate(
         }
     };
     let turn = identify(gateway, &head.headers, &request, memo.as_deref()).await?;
-    let waited = gateway.checkpoints.wait(turn.conversation, gateway.config.checkpoint.wait).await;
+    let conversation = turn.conversation;
     let recording = Recording::begin(gateway, turn, dialect, plain, &request).await?;
+    let waited = gateway.checkpoints.wait(conversation, gateway.config.checkpoint.wait).await;
     let line = Line { gateway, dialect, head: &head, plain, request: &request, model, memo, memorable };
     line.walk(recording, waited).await
 }
@@ -136,10 +144,14 @@ impl Line<'_> {
     /// Fit, forward, and once more if the upstream knows better.
     async fn walk(self, recording: Recording, waited: Option<Waited>) -> Result<Response<ResponseBody>, Refusal> {
         let Self { gateway, dialect, request, .. } = self;
-        let prepared = preprocess::prepare(gateway, &self.model, request).await;
+        let prepared = match gateway.config.mode {
+            Mode::Enforce => preprocess::prepare(gateway, &self.model, request).await,
+            Mode::Observe => Prepared::default(),
+        };
         let active = gateway.checkpoints.active();
         let mut correction = 0;
         let mut tries = 0;
+        let mut first: Option<Report> = None;
         loop {
             let turn = Some(&recording.turn);
             let arrived = Arrived { dialect, body: self.plain, request, turn, correction, prepared: &prepared };
@@ -148,6 +160,10 @@ impl Line<'_> {
                 Ok(fitted) => fitted,
                 Err(refusal) => return Err(refused(recording, refusal).await),
             };
+            // What the first try did is part of this turn.
+            if let Some(Report { action, warnings, arrived, .. }) = first.take() {
+                (fitted.report.action, fitted.report.warnings, fitted.report.arrived) = (action, warnings, arrived);
+            }
             let waited = waited.filter(|waited| waited.took >= WORTH_TELLING);
             fitted.report.warnings.extend(waited.map(|waited| told_of_waiting(gateway, &recording.turn, waited)));
             fitted.report.receipt = receipt::is_due(&fitted).then(receipt::new_id);
@@ -162,6 +178,8 @@ impl Line<'_> {
                 // The upstream says that it does not fit after all: learn from it and try once more.
                 Ok(Sent::Overflow(said, _)) if tries == 1 && fitted.enforced => {
                     correction = learn(gateway, &self.model, request, &fitted, said).await;
+                    let acted = matches!(fitted.report.action, Action::Compression | Action::Rollover);
+                    first = acted.then_some(fitted.report);
                 }
                 Ok(Sent::Overflow(_, response) | Sent::Error(response)) => {
                     recording.end_without_answer(TurnStatus::Failed, Some(&fitted.report), None).await;
@@ -180,9 +198,12 @@ impl Line<'_> {
         mut self,
         recording: Recording,
         active: Active,
-        fitted: Fitted,
+        mut fitted: Fitted,
         response: Response<Incoming>,
     ) -> Response<ResponseBody> {
+        if !response.status().is_success() {
+            fitted.report.receipt = None;
+        }
         if self.memorable {
             let turn = &recording.turn;
             let memo = self.memo.take();
@@ -567,10 +588,12 @@ async fn learn(gateway: &Gateway, model: &Model, request: &Request<'_>, fitted: 
 /// An error of the upstream, with what we know added to its headers.
 fn error_answer(gateway: &Gateway, fitted: &Fitted, response: Response<Bytes>) -> Response<ResponseBody> {
     gateway.counters.turns(fitted.report.action, false);
+    // A turn without an answer has no receipt.
+    let report = Report { receipt: None, ..fitted.report.clone() };
     let (head, body) = response.into_parts();
     let body = http_body_util::Full::new(body).map_err(|never| match never {}).boxed_unsync();
     let mut response = Response::from_parts(head, body);
-    fitted.report.write(response.headers_mut());
+    report.write(response.headers_mut());
     response
 }
 

@@ -29,6 +29,9 @@ const TAIL_BYTES: usize = 64;
 const MAX_PER_HEAD: usize = 16;
 const MAX_HEADS: usize = 512;
 
+/// Bytes that all of them may take together, about.
+const MAX_BYTES: usize = 128 << 20;
+
 /// A chain longer than this is made one piece: dropping a very long one would be deep.
 const MAX_CHAIN: usize = 64;
 
@@ -43,6 +46,7 @@ pub struct Memos {
 struct Known {
     heads: HashMap<[u8; 16], Vec<Arc<Memo>>>,
     order: VecDeque<[u8; 16]>,
+    bytes: usize,
 }
 
 /// The beginning of a body, up to the end of one of its messages.
@@ -65,6 +69,8 @@ pub struct Memo {
     links: Arc<[Link]>,
     /// How many of the dialect's own messages, from the beginning.
     count: usize,
+    /// About how much memory it takes, its parents included.
+    bytes: usize,
 }
 
 /// A message without its body: plain text is a place in it.
@@ -126,7 +132,11 @@ impl Memos {
         }
         let parent = parent.filter(|parent| parent.depth < MAX_CHAIN && parent.links.len() <= messages.len());
         let (from_element, from_message) = parent.as_ref().map_or((0, 0), |parent| (parent.count, parent.links.len()));
+        let own: Vec<Said> =
+            messages.iter().skip(list.before + from_message).map(|message| said(body, message)).collect();
+        let bytes = own.iter().map(Said::bytes).sum::<usize>() + links.len() * 32;
         let memo = Memo {
+            bytes: bytes + parent.as_ref().map_or(0, |parent| parent.bytes),
             dialect,
             user: Arc::clone(user),
             end,
@@ -135,7 +145,7 @@ impl Memos {
             list_at: list.range.start,
             depth: parent.as_ref().map_or(0, |parent| parent.depth + 1),
             elements: list.elements[from_element..].to_vec(),
-            messages: messages.iter().skip(list.before + from_message).map(|message| said(body, message)).collect(),
+            messages: own,
             kinds: request.kinds[from_element..].to_vec(),
             links: links.iter().skip(list.before).copied().collect(),
             count: list.elements.len(),
@@ -144,24 +154,30 @@ impl Memos {
         let head = self.head(dialect, user, body);
         let mut guard = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let known = &mut *guard;
-        if !known.heads.contains_key(&head) {
-            known.order.push_back(head);
-            if known.order.len() > MAX_HEADS
-                && let Some(oldest) = known.order.pop_front()
-            {
-                known.heads.remove(&oldest);
-            }
-        }
+        known.order.retain(|other| *other != head);
+        known.order.push_back(head);
+        known.bytes += memo.bytes;
         let memos = known.heads.entry(head).or_default();
         // What is longer by a turn takes the place of what it continues.
         let replaced = memo.parent.clone();
-        memos.retain(|known| {
-            replaced.as_ref().is_none_or(|parent| !Arc::ptr_eq(parent, known)) && known.digest != memo.digest
+        let mut freed = 0;
+        memos.retain(|other| {
+            let continued = replaced.as_ref().is_some_and(|parent| Arc::ptr_eq(parent, other));
+            let stays = !continued && other.digest != memo.digest;
+            freed += if stays { 0 } else { other.bytes };
+            stays
         });
         if memos.len() >= MAX_PER_HEAD {
-            memos.remove(0);
+            freed += memos.remove(0).bytes;
         }
         memos.push(Arc::new(memo));
+        known.bytes = known.bytes.saturating_sub(freed);
+        // What was not used for longest goes first.
+        while known.order.len() > 1 && (known.order.len() > MAX_HEADS || known.bytes > MAX_BYTES) {
+            let Some(oldest) = known.order.pop_front() else { break };
+            let gone = known.heads.remove(&oldest).unwrap_or_default();
+            known.bytes = known.bytes.saturating_sub(gone.iter().map(|memo| memo.bytes).sum());
+        }
     }
 
     fn head(&self, dialect: Dialect, user: &str, body: &str) -> [u8; 16] {
@@ -235,6 +251,15 @@ impl Memo {
 }
 
 impl Said {
+    /// About how much memory it takes.
+    fn bytes(&self) -> usize {
+        let text = match self {
+            Self::Plain { .. } => 0,
+            Self::Other(message) => message.text.len() + message.thinking.len() + 200 + message.tool_calls.len() * 400,
+        };
+        text + 80
+    }
+
     fn read<'b>(&self, body: &'b str) -> Message<'b> {
         match self {
             Self::Plain { role, text, source } => {

@@ -28,8 +28,9 @@ pub mod respond;
 mod restore;
 pub mod server;
 
+use std::collections::HashSet;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use futures_util::FutureExt;
 use http::{Method, Request, Response, StatusCode};
@@ -62,6 +63,10 @@ pub struct Gateway {
     pub counters: Counters,
     /// What questions of our own have cost the models.
     pub cost: Cost,
+    /// Cancelled when the server stops: what has no end of its own ends then.
+    pub stopping: tokio_util::sync::CancellationToken,
+    /// Long messages that a model could not condense, by their digests.
+    condense_failed: Mutex<HashSet<[u8; 32]>>,
 }
 
 /// Why the gateway cannot start.
@@ -93,6 +98,8 @@ impl Gateway {
             vectors: Arc::default(),
             counters: Counters::default(),
             cost: Cost::default(),
+            stopping: tokio_util::sync::CancellationToken::new(),
+            condense_failed: Mutex::default(),
             config,
         })
     }

@@ -104,7 +104,8 @@ impl Watcher {
         frames.finish(|frame| answer.read(*dialect, frame));
         // A body that is one JSON text has no terminal frame: being whole is being done.
         // What comes after the terminal frame no longer matters.
-        let done = answer.done || (*framing == Framing::Whole && broken.is_none());
+        let whole = *framing == Framing::Whole && broken.is_none() && !frames.gave_up() && answer.unreadable == 0;
+        let done = answer.done || whole;
         let complete = done && !answer.failed;
         // A stream that could not be followed may have had its end.
         let told = complete || answer.failed || (frames.gave_up() && broken.is_none());

@@ -4,6 +4,7 @@
 //! later turn sends the same; the original is what is stored as said, and what recall finds.
 
 use std::collections::HashMap;
+use std::sync::PoisonError;
 
 use super::Gateway;
 use super::fit::Prepared;
@@ -23,6 +24,9 @@ const WORTH: f64 = 0.7;
 /// A condensed message is asked to be of this share of the mark, in tokens.
 const TARGET_SHARE: u32 = 4;
 
+/// Failures remembered.
+const MAX_FAILURES: usize = 1000;
+
 /// Looks which messages have to be condensed, and has it done where it was not done before.
 pub(super) async fn prepare(gateway: &Gateway, model: &Model, request: &Request<'_>) -> Prepared {
     let settings = gateway.config.preprocess.of(&request.model);
@@ -35,13 +39,17 @@ pub(super) async fn prepare(gateway: &Gateway, model: &Model, request: &Request<
             continue;
         }
         let digest = *blake3::hash(message.text.as_bytes()).as_bytes();
-        let known = gateway.store.reader().ok().and_then(|reader| reader.condensed(&digest).ok().flatten());
+        let look_up = || gateway.store.reader().ok().and_then(|reader| reader.condensed(&digest).ok().flatten());
+        let known = off_the_worker(usize::MAX, look_up);
         let text = match known {
             Some(text) => Some(text),
             // Only the newest message is worth a wait; earlier ones leave as they always did.
-            None if Some(message.source) == newest => {
+            None if Some(message.source) == newest && !failed_before(gateway, &digest) => {
                 let asked = condensed(gateway, model, request, message, over);
                 let text = tokio::time::timeout(gateway.config.preprocess.intent_timeout, asked).await.ok().flatten();
+                if text.is_none() {
+                    remember_failure(gateway, digest);
+                }
                 if let Some(text) = &text {
                     let change = Change::Condensed { digest, body: text.clone(), at: now_ms() };
                     tokio::spawn(gateway.events.submit(change));
@@ -55,6 +63,19 @@ pub(super) async fn prepare(gateway: &Gateway, model: &Model, request: &Request<
         }
     }
     prepared
+}
+
+/// Whether a model has failed on this text already: the steps of a turn must not each wait for it again.
+fn failed_before(gateway: &Gateway, digest: &[u8; 32]) -> bool {
+    gateway.condense_failed.lock().unwrap_or_else(PoisonError::into_inner).contains(digest)
+}
+
+fn remember_failure(gateway: &Gateway, digest: [u8; 32]) {
+    let mut failed = gateway.condense_failed.lock().unwrap_or_else(PoisonError::into_inner);
+    if failed.len() >= MAX_FAILURES {
+        failed.clear();
+    }
+    failed.insert(digest);
 }
 
 fn is_long_user_text(request: &Request<'_>, message: &Message<'_>, over: u32) -> bool {

@@ -45,6 +45,8 @@ const LEFT_OUT: &str = " […] ";
 pub struct Archive {
     index: Index,
     parts: Vec<Part>,
+    /// How many messages it was built from: a system prompt more or less shifts them, and has no link.
+    covered: usize,
 }
 
 /// A message, or a part of a long one.
@@ -62,7 +64,7 @@ impl Archive {
             .flat_map(|(message, said)| parts(&said.text).into_iter().map(move |bytes| Part { message, bytes }))
             .collect();
         let index = Index::build(parts.iter().map(|part| &messages[part.message].text[part.bytes.clone()]));
-        Self { index, parts }
+        Self { index, parts, covered: messages.len() }
     }
 }
 
@@ -101,10 +103,10 @@ pub(super) async fn recall(
     };
     let Some(newest) = newest(arrived, messages).filter(|_| config.enabled) else { return laid };
     let (covering, newest_link) = (covering.clone(), turn.links[newest]);
+    let share = (f64::from(limit) * config.share) as Tokens;
     let mut recalled = match gateway.conversations.recalled(turn, newest_link, covering.link) {
         Some(known) => known,
         None => {
-            let share = (f64::from(limit) * config.share) as Tokens;
             let semantic = super::embed::similarities(gateway, turn, messages, &covering, newest).await;
             let search = || find(gateway, model, arrived, messages, &laid, newest, share, semantic.as_deref());
             let found = off_the_worker(arrived.body.len(), search);
@@ -116,13 +118,17 @@ pub(super) async fn recall(
     };
     // What was found may be more than there is room for: then less of it, the oldest first to go.
     while let Some(found) = recalled {
-        if laid.count.tokens.saturating_add(rough_size(model, &found.note.text)) <= limit
+        let tokens = rough_size(model, &found.note.text);
+        if tokens <= share
+            && laid.count.tokens.saturating_add(tokens) <= limit
             && let Some(with) = lay(gateway, model, arrived, Some(covering.clone()), Some(found.clone())).await
             && with.count.tokens <= limit
         {
             return with;
         }
-        let fewer = found.passages[found.passages.len().div_ceil(2)..].to_vec();
+        // A tenth at a time while it is only the share that is exceeded.
+        let drop = if tokens <= share { found.passages.len().div_ceil(2) } else { found.passages.len().div_ceil(10) };
+        let fewer = found.passages[drop..].to_vec();
         recalled = (!fewer.is_empty()).then(|| quoted(gateway, turn, messages, fewer));
     }
     laid
@@ -167,7 +173,9 @@ fn find(
     let leaves = leaving(laid, arrived.request.kinds.len());
     let cost = |index: usize| {
         let part = archive.parts.get(index)?;
-        let (message, text) = (&messages[part.message], &messages[part.message].text[part.bytes.clone()]);
+        let message = messages.get(part.message)?;
+        // Space around a text is not part of its link, so it may have changed.
+        let text = message.text.get(part.bytes.clone())?;
         let archived = message.role != Role::System && !leaves[message.source] && !text.trim().is_empty();
         archived.then(|| rough_size(model, text) + PER_MESSAGE)
     };
@@ -205,7 +213,8 @@ fn leaving(laid: &Laid, count: usize) -> Vec<bool> {
 
 /// The archive behind a front, ready for searching.
 fn archive(gateway: &Gateway, messages: &[Message<'_>], covering: &Covering) -> Arc<Archive> {
-    if let Some(archive) = gateway.conversations.archive(&covering.link) {
+    let known = gateway.conversations.archive(&covering.link);
+    if let Some(archive) = known.filter(|archive| archive.covered == covering.covered) {
         return archive;
     }
     let archive = Arc::new(Archive::build(&messages[..covering.covered]));
@@ -221,36 +230,47 @@ fn quoted(
     passages: Vec<(usize, Vec<Range<usize>>)>,
 ) -> Recalled {
     let links: Vec<Link> = passages.iter().map(|(message, _)| turn.links[*message]).collect();
-    let seen = gateway.store.reader().and_then(|reader| reader.seen_at(turn.conversation, &links)).unwrap_or_default();
+    let read = || gateway.store.reader().and_then(|reader| reader.seen_at(turn.conversation, &links));
+    // What nobody has seen before this very request has no date. A reader may have to be waited for.
+    let seen = if turn.shared() == 0 { Vec::new() } else { off_the_worker(usize::MAX, read).unwrap_or_default() };
     let mut text = OPENING.to_owned();
-    let mut opened: Option<String> = None;
+    let mut day: Option<String> = None;
     for (number, (index, ranges)) in passages.iter().enumerate() {
-        let date = seen.get(number).copied().flatten().and_then(date);
-        let heading = date.unwrap_or_else(|| "earlier".to_owned());
+        let date = seen.get(number).copied().flatten().and_then(date).unwrap_or_else(|| "earlier".to_owned());
+        let today = date.split(' ').next().unwrap_or_default().to_owned();
         let follows = number > 0 && passages[number - 1].0 + 1 == *index;
-        if !follows || opened.as_ref() != Some(&heading) {
-            let _never_fails = write!(text, "\n[{heading}]");
-            opened = Some(heading);
+        if !follows || day.as_ref() != Some(&today) {
+            let _never_fails = write!(text, "\n[{date}]");
+            day = Some(today);
         }
         let message = &messages[*index];
-        let _never_fails = write!(text, "\n{}: {}", message.role.name(), quote(&message.text, ranges));
+        let _never_fails = write!(text, "\n{}: {}", plain_role(&message.role), quote(&message.text, ranges));
     }
     Recalled { note: Note { text }, passages }
 }
 
-/// The chosen parts of a text, and signs where something is left out.
+/// A role's name, if it is one of the usual ones: a client can write anything there.
+fn plain_role<'r>(role: &'r Role<'_>) -> &'r str {
+    match role {
+        Role::Other(_) => "other",
+        usual => usual.name(),
+    }
+}
+
+/// The chosen parts of a text, and signs where something is left out. Lines are set in, so that none of
+/// them looks like one of ours.
 fn quote(text: &str, ranges: &[Range<usize>]) -> String {
     let mut quoted = String::new();
     for range in ranges {
         if range.start > 0 {
             quoted.push_str(LEFT_OUT);
         }
-        quoted.push_str(text[range.clone()].trim());
+        quoted.push_str(text.get(range.clone()).unwrap_or_default().trim());
     }
     if ranges.last().is_some_and(|range| range.end < text.len()) {
         quoted.push_str(LEFT_OUT);
     }
-    quoted.trim().to_owned()
+    quoted.trim().replace('\n', "\n  ")
 }
 
 /// `2026-11-16 07:20`

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::conversations::{Covering, Recalled};
-use super::fit::{Fitted, Rewritten, message_size};
+use super::fit::{Fitted, Rewritten};
 use super::headers::Report;
 use crate::context::{Edit, Message, Plan, Role, Tokens};
 use crate::dialect::{Dialect, Prompt};
 use crate::events;
-use crate::ollama::count::TOKENS_PER_IMAGE;
+use crate::ollama::count::{TOKENS_PER_IMAGE, rough_size};
 use crate::ollama::models::Model;
 
 /// Everything that a receipt is made from.
@@ -85,20 +85,19 @@ impl Facts {
         let Prompt::Chat(messages) = &request.prompt else { return };
         let size = |source: usize| -> Tokens {
             let own = messages.iter().filter(|message| message.source == source && message.role != Role::System);
-            own.map(|message| message_size(&self.model, message)).sum()
+            own.map(|message| text_size(&self.model, message)).sum()
         };
-        let system: Tokens = messages.iter().filter(is_system).map(|message| message_size(&self.model, message)).sum();
+        let system: Tokens = messages.iter().filter(is_system).map(|message| text_size(&self.model, message)).sum();
         sheet.add("system", system, json!({}));
         let mut notes = self.covering.iter().flat_map(|covering| {
             let front = &covering.front;
-            let rollover = front
-                .rollover
-                .iter()
-                .map(|rollover| ("rollover", json!({ "snapshot": rollover.snapshot, "covers": [1, rollover.last] })));
+            let rollover = front.rollover.iter().map(|rollover| {
+                ("rollover", json!({ "snapshot": rollover.snapshot, "covers": self.span(1, rollover.last) }))
+            });
             let checkpoints = front.checkpoints.iter().map(|checkpoint| {
                 let about = json!({
                     "checkpoint": checkpoint.id, "level": checkpoint.level.number(), "author": checkpoint.author,
-                    "covers": [checkpoint.first, checkpoint.last],
+                    "covers": self.span(checkpoint.first, checkpoint.last),
                 });
                 ("checkpoint", about)
             });
@@ -163,12 +162,17 @@ impl Facts {
         wire
     }
 
+    /// The client's numbers of the first and the last of some of Ollama's messages, which count from 1.
+    fn span(&self, first: usize, last: usize) -> [Option<usize>; 2] {
+        let last = last.min(self.sources.len());
+        let sources = self.sources.get(first.saturating_sub(1)..last).unwrap_or_default();
+        [sources.iter().min(), sources.iter().max()].map(|source| source.map(|source| source + 1))
+    }
+
     fn summarised(&self) -> Vec<Value> {
         let Some(covering) = &self.covering else { return Vec::new() };
         let summary = |checkpoint: &crate::context::Checkpoint| {
-            let covered: Vec<usize> = (checkpoint.first.saturating_sub(1)..checkpoint.last).collect();
-            let wire = self.wire(&covered);
-            let messages = [wire.iter().min(), wire.iter().max()];
+            let messages = self.span(checkpoint.first, checkpoint.last);
             json!({ "checkpoint": checkpoint.id, "level": checkpoint.level.number(), "messages": messages })
         };
         covering.front.checkpoints.iter().map(summary).collect()
@@ -183,10 +187,18 @@ impl Facts {
         let rolled = self.covering.as_ref().map_or(0, |covering| {
             covering.front.checkpoints.first().map_or(usize::MAX, |checkpoint| checkpoint.first - 1)
         });
-        let places: Vec<usize> = (0..rolled.min(1 << 20)).collect();
+        let places: Vec<usize> = (0..rolled.min(self.sources.len())).collect();
         let wire: std::collections::HashSet<usize> = self.wire(&places).into_iter().collect();
         dropped.map(|index| index + 1).filter(|index| wire.contains(index)).collect()
     }
+}
+
+/// The size of what a message says. Thinking is not among it: most templates leave earlier thinking out, and
+/// what they keep of it counts as the template's.
+fn text_size(model: &Model, message: &Message<'_>) -> Tokens {
+    let calls =
+        message.tool_calls.iter().map(|call| rough_size(model, &call.name) + rough_size(model, &call.arguments));
+    rough_size(model, &message.text) + calls.sum::<Tokens>()
 }
 
 fn is_system(message: &&Message<'_>) -> bool {

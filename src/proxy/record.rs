@@ -56,7 +56,9 @@ impl Recording {
                 let prompt =
                     Message { images: generate.images, ..Message::plain(Role::User, generate.prompt.as_ref(), 0) };
                 let link = turn.links.first().copied();
-                let messages = link.map(|link| new_message(link, &prompt, None)).into_iter().collect();
+                let more = generate.images > 0 || generate.suffix.is_some() || generate.context.is_some();
+                let raw = more.then_some(body);
+                let messages = link.map(|link| new_message(link, &prompt, raw)).into_iter().collect();
                 (messages, serde_json::json!(system).to_string())
             }
         };
@@ -112,15 +114,16 @@ impl Recording {
         };
         let message = answer.message();
         let said_something = !message.text.is_empty() || !message.tool_calls.is_empty() || !message.thinking.is_empty();
+        // A whole answer that says nothing is an answer: the client will send it back.
+        let known = said_something || ending == Ending::Complete;
         let link = self.gateway.conversations.answer_link(&self.turn, &message);
         let mut finish = FinishTurn {
-            answer: said_something.then(|| new_message(link, &message, None)),
+            answer: known.then(|| new_message(link, &message, None)),
             reported_tokens: answer.prompt_tokens,
             ..self.finish(status, Some(&fitted.report))
         };
         let at = events::now_ms();
         finish.events = fitted.report.warnings.iter().map(|text| events::warning(text).of(&self.turn, at)).collect();
-        let known = said_something || ending == Ending::Complete;
         let (gateway, turn) = (Arc::clone(&self.gateway), self.turn.clone());
         let (begun, id) = (self.begun.clone(), fitted.report.receipt.clone());
         let kept = tokio::spawn(async move {

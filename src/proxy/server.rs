@@ -58,6 +58,7 @@ impl Server {
             }
         }
         drop(self.listener);
+        self.gateway.stopping.cancel();
         let grace = self.gateway.config.shutdown_grace;
         if tokio::time::timeout(grace, graceful.shutdown()).await.is_err() {
             tracing::warn!(grace_s = grace.as_secs(), "answers were still under way when the grace time ended");

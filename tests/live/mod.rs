@@ -3,9 +3,10 @@
 //!
 //! * `server.rs` finds and starts it, `gguf.rs` and `vocabularies.rs` make tiny models with real vocabularies.
 //! * `conversations.rs` makes up conversations; `counts.rs` compares what we predict with what is reported.
-//! * `agreement.rs` holds the simulator, and the gate itself, against the real thing.
+//! * `compaction.rs` has a long chat. `agreement.rs` holds the simulator, and the gate itself, against the real thing.
 
 mod agreement;
+mod compaction;
 mod conversations;
 mod counts;
 pub mod gguf;

@@ -150,7 +150,8 @@ fn a_megabyte_is_read_at_its_ends() {
     let index = Index::build(conversation().iter().map(String::as_str).chain([log.as_str()]));
     assert_eq!(index.len(), conversation().len() + 1);
     let query = format!("{log}\nDoes that explain the Rotterdam invoice?");
-    assert!(index.rank(&ask(&query)).iter().any(|hit| hit.index == 0));
+    // The log itself is the best hit by far.
+    assert!(index.rank(&Query { keen: 1.0, ..ask(&query) }).iter().any(|hit| hit.index == 0));
 }
 
 #[test]
