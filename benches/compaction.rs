@@ -6,7 +6,7 @@
 //! deciding, planning, recalling, writing the body again. The upstream is the simulator and is not asked in the
 //! timed part; the disk is not either.
 
-#![allow(clippy::expect_used, reason = "a benchmark that cannot be set up has nothing to say")]
+#![allow(clippy::expect_used, clippy::panic, reason = "a benchmark that cannot be set up has nothing to say")]
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -300,7 +300,7 @@ mod tests {
     #[test]
     fn a_quote_shows_where_something_is_left_out() {
         assert_eq!(quote("one two three", &[0..4, 8..13]), "one […] three");
-        assert_eq!(quote("one two three", &[4..7]), "[…] two […]");
-        assert_eq!(quote("one two three", &[0..13]), "one two three");
+        assert_eq!(quote("one two three", std::slice::from_ref(&(4..7))), "[…] two […]");
+        assert_eq!(quote("one two three", std::slice::from_ref(&(0..13))), "one two three");
     }
 }

@@ -193,7 +193,8 @@ async fn ask(
             fitted.plan.kept().for_each(|place| leaves[place] = true);
             for (place, ranges) in fitted.recalled.iter().flat_map(|recalled| &recalled.passages) {
                 // Half a message is not the evidence.
-                leaves[*place] |= *ranges == [0..conversation.messages[*place].content.len()];
+                let whole = 0..conversation.messages[*place].content.len();
+                leaves[*place] |= matches!(ranges.as_slice(), [range] if *range == whole);
             }
             let recalled = fitted.recalled.as_ref().map_or(0, |recalled| rough_size(model, &recalled.note.text));
             tally.recalled_tokens += u64::from(recalled);
