@@ -21,7 +21,7 @@ use crate::ollama::ask::{AskError, Question, ask};
 use crate::ollama::count::{count, rough_size};
 use crate::ollama::models::Model;
 use crate::proxy::Gateway;
-use crate::proxy::compact::{EXTRACT, checkpoint, compaction, said_between};
+use crate::proxy::compact::{EXTRACT, checkpoint, compaction, said_between, spread};
 use crate::proxy::conversations::{Covering, Turn};
 use crate::proxy::fit::message_size;
 use crate::store::Change;
@@ -89,9 +89,10 @@ impl Job {
             *sizes.get_mut(message.source)? += message_size(&self.model, message);
         }
         let answer = rough_size(&self.model, &self.answer);
-        let fixed = self.tokens.saturating_sub(sizes.iter().sum()) + answer + Level::Detailed.budget(self.limit);
-        let target = (f64::from(self.limit) * compaction.target) as Tokens;
         let start = messages.get(covered)?.source;
+        let overhead = self.tokens.saturating_sub(sizes.iter().sum());
+        let fixed = spread(overhead, sizes.get_mut(start..)?) + answer + Level::Detailed.budget(self.limit);
+        let target = (f64::from(self.limit) * compaction.target) as Tokens;
         let cut = cut_for(kinds, &sizes, start, fixed, target)?;
         let noted: Tokens = sizes[start..cut].iter().sum();
         let gain = noted.saturating_sub(Level::Detailed.budget(self.limit));

@@ -42,7 +42,7 @@ const TOPICS: [&str; 8] = [
 ];
 
 /// On which turn a list is pasted, and how long it is: the first jump goes past 95 %, the second past 100 %.
-const PASTED: [(u32, u32); 2] = [(13, 14), (16, 34)];
+const PASTED: [(u32, u32); 2] = [(13, 10), (16, 34)];
 
 /// Watch a chat climb the ladder, against a simulated Ollama. Nothing else needs to be installed.
 #[derive(Debug, Args)]

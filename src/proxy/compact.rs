@@ -76,8 +76,9 @@ fn note_older(
     let before = now.covering.as_ref().map(|covering| covering.front.as_ref().clone()).unwrap_or_default();
     let covered = now.covering.as_ref().map_or(0, |covering| covering.covered);
     let start = messages.get(covered)?.source;
-    let sizes = sizes(model, &messages[covered..], kinds.len());
-    let fixed = now.count.tokens.saturating_sub(sizes.iter().sum()) + Level::Compact.budget(usage.limit);
+    let mut sizes = sizes(model, &messages[covered..], kinds.len());
+    let overhead = now.count.tokens.saturating_sub(sizes.iter().sum());
+    let fixed = spread(overhead, &mut sizes[start..]) + Level::Compact.budget(usage.limit);
     let target = (f64::from(usage.limit) * gateway.config.compaction.target) as Tokens;
     let cut = cut_for(kinds, &sizes, start, fixed, target)?;
     let size = |text: &str| rough_size(model, text);
@@ -142,10 +143,11 @@ pub(super) async fn roll_over(
     let snapshot = turn.snapshot_id();
     let checkpoints = now.covering.as_ref().map_or(&[][..], |covering| &covering.front.checkpoints);
     let opening = rollover_note(&snapshot, messages.len(), checkpoints.len(), usage.total).text;
-    let sizes = off_the_worker(arrived.body.len(), || sizes(model, messages, kinds.len()));
+    let mut sizes = off_the_worker(arrived.body.len(), || sizes(model, messages, kinds.len()));
     let target = (f64::from(usage.limit) * gateway.config.compaction.target) as Tokens;
     // What the template and the tools take; what an earlier front took is no longer there.
     let overhead = template_overhead(now, model, &sizes);
+    let overhead = spread(overhead, &mut sizes);
     let mut cuts = vec![whole_from(kinds, current_turn(kinds)), whole_from(kinds, current_exchange(kinds))];
     cuts.dedup();
     for cut in cuts {
@@ -205,6 +207,20 @@ pub(super) async fn roll_over(
         }
     }
     Ok(None)
+}
+
+/// What a template adds to one message, at most.
+const MOST_PER_MESSAGE: Tokens = 12;
+
+/// Gives each message its part of what the template adds, so that what is left out takes it along. Returns what
+/// remains: tools, and what is there only once.
+pub(crate) fn spread(overhead: Tokens, sizes: &mut [Tokens]) -> Tokens {
+    let count = (sizes.len() as Tokens).max(1);
+    let each = (overhead / count).min(MOST_PER_MESSAGE);
+    for size in sizes {
+        *size = size.saturating_add(each);
+    }
+    overhead.saturating_sub(each.saturating_mul(count))
 }
 
 /// What of a count is neither a message nor a note of ours.

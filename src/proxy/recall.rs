@@ -34,6 +34,9 @@ const LONGEST_PART_BYTES: usize = 700;
 /// With more than this share of the limit, recall need not be choosy.
 const USUAL_SHARE: f64 = 0.25;
 
+/// How often what was found is made smaller before it is left out.
+const TRIES: u32 = 4;
+
 /// The least of its share that recall gets when it has found something.
 const LEAST_SHARE: f32 = 0.25;
 
@@ -104,33 +107,44 @@ pub(super) async fn recall(
     let Some(newest) = newest(arrived, messages).filter(|_| config.enabled) else { return laid };
     let (covering, newest_link) = (covering.clone(), turn.links[newest]);
     let share = (f64::from(limit) * config.share) as Tokens;
-    let mut recalled = match gateway.conversations.recalled(turn, newest_link, covering.link) {
-        Some(known) => known,
-        None => {
-            let semantic = super::embed::similarities(gateway, turn, messages, &covering, newest).await;
-            let search = || find(gateway, model, arrived, messages, &laid, newest, share, semantic.as_deref());
-            let found = off_the_worker(arrived.body.len(), search);
-            if effects == Effects::Real {
-                gateway.conversations.set_recalled(turn, newest_link, covering.link, found.clone());
+    let fits = |found: &Recalled| {
+        let tokens = rough_size(model, &found.note.text);
+        tokens <= share && laid.count.tokens.saturating_add(tokens) <= limit
+    };
+    // The steps of one turn get the same, as long as there is room for it.
+    let known = gateway.conversations.recalled(turn, newest_link, covering.link);
+    match known {
+        Some(None) => return laid,
+        Some(Some(found)) if fits(&found) => {
+            if let Some(with) = lay(gateway, model, arrived, Some(covering.clone()), Some(found)).await
+                && with.count.tokens <= limit
+            {
+                return with;
             }
-            found
+        }
+        Some(Some(_)) | None => {}
+    }
+    let semantic = super::embed::similarities(gateway, turn, messages, &covering, newest).await;
+    let mut budget = share.min(limit.saturating_sub(laid.count.tokens));
+    let remember = |found: Option<Recalled>| {
+        if effects == Effects::Real {
+            gateway.conversations.set_recalled(turn, newest_link, covering.link, found);
         }
     };
-    // What was found may be more than there is room for: then less of it, the oldest first to go.
-    while let Some(found) = recalled {
-        let tokens = rough_size(model, &found.note.text);
-        if tokens <= share
-            && laid.count.tokens.saturating_add(tokens) <= limit
+    for _ in 0..TRIES {
+        let search = || find(gateway, model, arrived, messages, &laid, newest, budget, semantic.as_deref());
+        let Some(found) = off_the_worker(arrived.body.len(), search) else { break };
+        if fits(&found)
             && let Some(with) = lay(gateway, model, arrived, Some(covering.clone()), Some(found.clone())).await
             && with.count.tokens <= limit
         {
+            remember(Some(found));
             return with;
         }
-        // A tenth at a time while it is only the share that is exceeded.
-        let drop = if tokens <= share { found.passages.len().div_ceil(2) } else { found.passages.len().div_ceil(10) };
-        let fewer = found.passages[drop..].to_vec();
-        recalled = (!fewer.is_empty()).then(|| quoted(gateway, turn, messages, fewer));
+        // What was found took more than was reckoned: the best of it in less room.
+        budget = budget / 4 * 3;
     }
+    remember(None);
     laid
 }
 

@@ -290,7 +290,7 @@ async fn cleaning_and_condensing_change_what_is_sent_and_never_what_is_kept() {
     let receipt = stage.get(&format!("/loadline/receipts/{}", got.header("x-loadline-receipt"))).await.json();
     assert!(receipt["cleaned"][0]["saved"].as_u64() > Some(0), "{receipt}");
 
-    let rambling = words("well", 400);
+    let rambling = format!("{} Please look at crate 12.", words("well", 400));
     stage.sim.faults().push(reply("Please look at crate 12."));
     let got = stage.chat(&json!([{ "role": "user", "content": rambling }]), 4096).await;
     assert_eq!(got.status, 200, "{}", got.text);

@@ -297,3 +297,24 @@ async fn errors_have_the_shape_of_the_path_however_it_is_written() {
         assert_eq!((got.status, got.json()["type"].clone()), (400, json!("error")), "{path}");
     }
 }
+
+#[tokio::test]
+async fn a_rollover_keeps_the_users_last_messages_however_long_the_history_is() {
+    let stage = Stage::new().await;
+    for turns in [60, 200, 400] {
+        let mut messages: Vec<Value> = (0..turns)
+            .flat_map(|turn| {
+                [
+                    json!({ "role": "user", "content": words(&format!("u{turn}"), 30) }),
+                    json!({ "role": "assistant", "content": words(&format!("a{turn}"), 30) }),
+                ]
+            })
+            .collect();
+        messages.push(json!({ "role": "user", "content": "and now?" }));
+        let answer = check(&stage, &json!(messages), 4096).await;
+        assert_eq!(answer["emergencyAction"], "rollover", "{turns}");
+        let prompt = answer["prompt"].as_array().expect("messages");
+        let kept = prompt.iter().filter(|message| messages.contains(message)).count();
+        assert_eq!(kept, 10, "{turns} turns: ten of the user's messages with the current one");
+    }
+}

@@ -182,3 +182,23 @@ async fn recall_can_be_switched_off() {
         !forwarded(&stage).iter().any(|message| message["content"].as_str().is_some_and(|text| text.starts_with(note)))
     );
 }
+
+#[tokio::test]
+async fn with_little_room_it_is_the_passage_asked_for_that_comes_back_not_its_neighbours() {
+    let stage = Stage::new().await;
+    for fillers in [20, 28, 36] {
+        let mut messages = Vec::new();
+        for number in 0..fillers {
+            let fact = if number == 3 { "Please note: the vault code for the Zanzibar office is 7741." } else { "" };
+            messages.push(json!({ "role": "user", "content": format!("{}{fact}", if fact.is_empty() { chatter(number) } else { String::new() }) }));
+            messages.push(json!({ "role": "assistant", "content": words(&format!("answer{number}"), 20) }));
+        }
+        for long in [150, 250, 330] {
+            let mut asked = messages.clone();
+            let question = format!("{} What is the vault code for the Zanzibar office?", words("hm", long));
+            asked.push(json!({ "role": "user", "content": question }));
+            let checked = stage.post("/loadline/check/api/chat", crate::stage::chat_body(&json!(asked), 1024)).await;
+            assert!(checked.text.contains("7741"), "{fillers} {long}: {}", checked.text);
+        }
+    }
+}
