@@ -168,7 +168,7 @@ impl Stage {
                 tokio::task::yield_now().await;
             }
         };
-        tokio::time::timeout(std::time::Duration::from_secs(20), idle).await.expect("checkpoints end");
+        tokio::time::timeout(std::time::Duration::from_secs(300), idle).await.expect("checkpoints end");
     }
 
     pub fn data_dir(&self) -> &std::path::Path {

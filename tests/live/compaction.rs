@@ -14,7 +14,8 @@ async fn a_long_chat_with_a_real_model_is_compacted_without_a_wrong_count_or_a_l
     let model = ollama.smollm2();
     let config = SimConfig { models: vec![MODEL.clone()], ..SimConfig::default() };
     let sim = loadline::sim::start(config).await.expect("a free port");
-    let stage = Stage::before(sim, &ollama.url, &[]).await;
+    // Other live tests keep the machine busy: a checkpoint may take long, and this is not about how long.
+    let stage = Stage::before(sim, &ollama.url, &[("LOADLINE_CHECKPOINT_WAIT_S", "600")]).await;
     let mut messages = vec![json!({ "role": "system", "content": "You keep the log of a small harbour." })];
     let (mut compacted, mut conversation) = (0, String::new());
     for turn in 0..TURNS {
