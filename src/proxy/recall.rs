@@ -35,7 +35,7 @@ const LONGEST_PART_BYTES: usize = 700;
 const USUAL_SHARE: f64 = 0.25;
 
 /// How often what was found is made smaller before it is left out.
-const TRIES: u32 = 4;
+const TRIES: u32 = 6;
 
 /// The least of its share that recall gets when it has found something.
 const LEAST_SHARE: f32 = 0.25;
@@ -107,15 +107,16 @@ pub(super) async fn recall(
     let Some(newest) = newest(arrived, messages).filter(|_| config.enabled) else { return laid };
     let (covering, newest_link) = (covering.clone(), turn.links[newest]);
     let share = (f64::from(limit) * config.share) as Tokens;
-    let fits = |found: &Recalled| {
+    // By how much it is more than its share, or than there is room for.
+    let over = |found: &Recalled| {
         let tokens = rough_size(model, &found.note.text);
-        tokens <= share && laid.count.tokens.saturating_add(tokens) <= limit
+        tokens.saturating_sub(share).max(laid.count.tokens.saturating_add(tokens).saturating_sub(limit))
     };
     // The steps of one turn get the same, as long as there is room for it.
     let known = gateway.conversations.recalled(turn, newest_link, covering.link);
     match known {
         Some(None) => return laid,
-        Some(Some(found)) if fits(&found) => {
+        Some(Some(found)) if over(&found) == 0 => {
             if let Some(with) = lay(gateway, model, arrived, Some(covering.clone()), Some(found)).await
                 && with.count.tokens <= limit
             {
@@ -134,7 +135,8 @@ pub(super) async fn recall(
     for _ in 0..TRIES {
         let search = || find(gateway, model, arrived, messages, &laid, newest, budget, semantic.as_deref());
         let Some(found) = off_the_worker(arrived.body.len(), search) else { break };
-        if fits(&found)
+        let over = over(&found);
+        if over == 0
             && let Some(with) = lay(gateway, model, arrived, Some(covering.clone()), Some(found.clone())).await
             && with.count.tokens <= limit
         {
@@ -142,7 +144,7 @@ pub(super) async fn recall(
             return with;
         }
         // What was found took more than was reckoned: the best of it in less room.
-        budget = budget / 4 * 3;
+        budget = budget.saturating_sub(over + budget / 20 + 4);
     }
     remember(None);
     laid
