@@ -57,8 +57,7 @@ pub(super) async fn compress(
     let least = (f64::from(usage.limit) * gateway.config.compaction.min_gain) as Tokens;
     let Some(laid) = best.filter(|laid| laid.count.tokens + least <= usage.total) else { return Ok(None) };
     if effects == Effects::Real {
-        let kept = keep(gateway, turn, &laid, None, events::compression(usage, laid.count.tokens)).await;
-        kept?;
+        keep(gateway, turn, &laid, None, events::compression(usage, laid.count.tokens)).await?;
     }
     Ok(Some(laid))
 }
