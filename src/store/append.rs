@@ -143,5 +143,7 @@ fn insert(
         ":answered": position.answered,
         ":at": origin.at,
     })?;
+    let mut indexed = connection.prepare_cached("INSERT INTO messages_text (rowid, text) VALUES (?1, ?2)")?;
+    indexed.execute(params![connection.last_insert_rowid(), message.text])?;
     Ok(())
 }

@@ -5,6 +5,7 @@ use rusqlite::{Connection, OptionalExtension, named_params, params};
 use super::append::{Origin, Position, require, step};
 use super::change::{BeginTurn, Change, Compaction, FinishTurn, NewCheckpoint, NewEvent, NewSnapshot};
 use super::error::{Failure, Rejection};
+use super::{delete, import, tokens};
 use crate::context::identity::ConversationId;
 
 pub(super) fn apply(connection: &Connection, change: &Change) -> Result<(), Failure> {
@@ -13,6 +14,11 @@ pub(super) fn apply(connection: &Connection, change: &Change) -> Result<(), Fail
         Change::Finish(finish) => finish_turn(connection, finish),
         Change::Compaction(compaction) => compact(connection, compaction),
         Change::Event(event) => add_event(connection, event),
+        Change::Import(imported) => import::import(connection, imported),
+        Change::Delete(conversation) => delete::delete(connection, *conversation),
+        Change::CreateToken(token) => tokens::create(connection, token),
+        Change::RevokeToken { id, at } => tokens::revoke(connection, *id, *at),
+        Change::TokenUsed { id, at } => tokens::used(connection, *id, *at),
         Change::Condensed { digest, body, at } => {
             let mut statement = connection.prepare_cached(
                 "INSERT INTO condensed (digest, body, created_at) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING",
@@ -24,7 +30,7 @@ pub(super) fn apply(connection: &Connection, change: &Change) -> Result<(), Fail
 }
 
 fn begin_turn(connection: &Connection, begin: &BeginTurn) -> Result<(), Failure> {
-    open_conversation(connection, begin)?;
+    open_conversation(connection, begin.conversation, &begin.user, &begin.model, begin.at)?;
     let mut position = match begin.after {
         Some(link) => Some(require(connection, begin.conversation, link)?),
         None => None,
@@ -53,15 +59,21 @@ fn begin_turn(connection: &Connection, begin: &BeginTurn) -> Result<(), Failure>
 }
 
 /// Makes the conversation if it is not there, and makes sure that it is this user's.
-fn open_conversation(connection: &Connection, begin: &BeginTurn) -> Result<(), Failure> {
-    let user = user(connection, &begin.user, begin.at)?;
+pub(super) fn open_conversation(
+    connection: &Connection,
+    conversation: ConversationId,
+    name: &str,
+    model: &str,
+    at: i64,
+) -> Result<(), Failure> {
+    let user = user(connection, name, at)?;
     let mut statement = connection.prepare_cached(
         "INSERT INTO conversations (id, user_id, model, created_at, updated_at) VALUES (?1, ?2, ?3, ?4, ?4)
          ON CONFLICT (id) DO UPDATE SET model = excluded.model, updated_at = excluded.updated_at
          WHERE user_id = excluded.user_id",
     )?;
-    match statement.execute(params![begin.conversation, user, begin.model, begin.at])? {
-        0 => Err(Rejection::ForeignConversation(begin.conversation).into()),
+    match statement.execute(params![conversation, user, model, at])? {
+        0 => Err(Rejection::ForeignConversation(conversation).into()),
         _ => Ok(()),
     }
 }
@@ -212,7 +224,7 @@ fn add_event(connection: &Connection, event: &NewEvent) -> Result<(), Failure> {
 }
 
 /// The number of a user, who becomes known here.
-fn user(connection: &Connection, name: &str, at: i64) -> rusqlite::Result<i64> {
+pub(super) fn user(connection: &Connection, name: &str, at: i64) -> rusqlite::Result<i64> {
     let mut known = connection.prepare_cached("SELECT id FROM users WHERE name = ?1")?;
     if let Some(id) = known.query_row([name], |row| row.get(0)).optional()? {
         return Ok(id);
@@ -221,7 +233,7 @@ fn user(connection: &Connection, name: &str, at: i64) -> rusqlite::Result<i64> {
 }
 
 /// The number of a text that many turns share.
-fn system_prompt(connection: &Connection, body: &str) -> rusqlite::Result<i64> {
+pub(super) fn system_prompt(connection: &Connection, body: &str) -> rusqlite::Result<i64> {
     let digest = blake3::hash(body.as_bytes());
     let mut known = connection.prepare_cached("SELECT id FROM system_prompts WHERE digest = ?1")?;
     if let Some(id) = known.query_row([digest.as_bytes()], |row| row.get(0)).optional()? {

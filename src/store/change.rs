@@ -1,5 +1,7 @@
 //! What the store can be asked to write. Ids and times are made by the code that knows why.
 
+use super::import::Import;
+use super::tokens::NewToken;
 use crate::context::Link;
 use crate::context::identity::ConversationId;
 
@@ -10,6 +12,19 @@ pub enum Change {
     Finish(FinishTurn),
     Compaction(Compaction),
     Event(NewEvent),
+    /// A conversation that was had elsewhere.
+    Import(Import),
+    /// Everything of a conversation goes.
+    Delete(ConversationId),
+    CreateToken(NewToken),
+    RevokeToken {
+        id: i64,
+        at: i64,
+    },
+    TokenUsed {
+        id: i64,
+        at: i64,
+    },
     /// What was made of a long text, by the text's digest. A digest that is known keeps its body.
     Condensed {
         digest: [u8; 32],
@@ -171,6 +186,8 @@ impl Change {
                 let system = compaction.snapshot.as_ref().map_or(0, |snapshot| snapshot.system.len());
                 texts.sum::<usize>() + front + system + events(&compaction.events)
             }
+            Self::Import(import) => import.bytes(),
+            Self::Delete(_) | Self::CreateToken(_) | Self::RevokeToken { .. } | Self::TokenUsed { .. } => 0,
             Self::Event(event) => event.body.len(),
             Self::Condensed { body, .. } => body.len(),
         }
@@ -178,7 +195,7 @@ impl Change {
 }
 
 impl NewMessage {
-    fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         let optional = [&self.tool_calls, &self.tool_name, &self.tool_call_id, &self.raw];
         let optional: usize = optional.into_iter().flatten().map(String::len).sum();
         256 + self.text.len() + self.thinking.len() + optional

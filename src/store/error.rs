@@ -57,6 +57,12 @@ pub enum StoreError {
 pub enum Rejection {
     #[error("conversation {0} has no message with that link")]
     UnknownLink(ConversationId),
+    #[error("there is no conversation {0}")]
+    UnknownConversation(ConversationId),
+    #[error("there is a token `{0}` already: revoke it first, or choose another name")]
+    TokenExists(String),
+    #[error("there is no such token in force")]
+    UnknownToken,
     #[error("there is no turn {0}")]
     UnknownTurn(String),
     #[error("turn {0} is finished already")]

@@ -9,13 +9,16 @@ mod ack;
 mod append;
 mod apply;
 mod change;
+mod delete;
 mod error;
 mod health;
+mod import;
 mod open;
 mod read;
 mod secret;
 #[cfg(test)]
 mod tests;
+mod tokens;
 mod writer;
 
 use std::fs::File;
@@ -33,10 +36,12 @@ pub use change::{
 };
 pub use error::{Rejection, StoreError};
 pub use health::Stats;
+pub use import::{Import, ImportedLine, ImportedMessage};
 pub use read::{
-    CheckpointRow, ConversationRow, Counts, EventRow, Found, MessageRow, ReadOnly, Reader, Reads, ReceiptRow,
-    SnapshotRow, TurnRow, open_read_only,
+    CheckpointRow, ConversationRow, Counts, EventRow, Found, Hit, ImportedLineRow, MessageRow, ReadOnly, Reader, Reads,
+    ReceiptRow, SnapshotRow, TokenRow, TurnRow, open_read_only,
 };
+pub use tokens::NewToken;
 
 use crate::context::identity::ConversationId;
 use health::Health;
@@ -55,6 +60,18 @@ pub enum Durability {
     /// The operating system: it survives a crash of this process, and a loss of power may take the
     /// last moments.
     Normal,
+}
+
+/// Makes one change beside a serving process. Only for what no process remembers: tokens.
+pub fn change_beside(dir: &Path, change: &Change) -> Result<(), StoreError> {
+    let path = open::database_path(dir);
+    let mut connection = open::beside(dir)?;
+    let mut write = || {
+        let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+        apply::apply(&transaction, change)?;
+        transaction.commit().map_err(error::Failure::from)
+    };
+    write().map_err(|failure| failure.at(&path))
 }
 
 /// The data directory of a serving process. No other can open it meanwhile.

@@ -16,7 +16,7 @@ use rusqlite::{Connection, ErrorCode, MAIN_DB, OpenFlags, TransactionBehavior};
 use super::{Durability, StoreError};
 
 /// Each is applied once, in this order; `user_version` says how many were.
-const MIGRATIONS: &[&str] = &[include_str!("migrations/0001_first.sql")];
+const MIGRATIONS: &[&str] = &[include_str!("migrations/0001_first.sql"), include_str!("migrations/0002_history.sql")];
 
 /// "Load" in ASCII, so that `file` and we can tell whose database it is.
 const APPLICATION_ID: i64 = 0x4c6f_6164;
@@ -91,6 +91,15 @@ pub(super) fn write_back_at_close(connection: &Connection, wanted: bool) -> rusq
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, !wanted).map(|_| ())
 }
 
+/// A connection that writes beside a serving process, to a database that is there and up to date.
+pub(super) fn beside(dir: &Path) -> Result<Connection, StoreError> {
+    let path = database_path(dir);
+    reader(dir)?;
+    let connection = connect(&path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    prepare(&connection, Durability::Full).map_err(|error| StoreError::database(&path, error))?;
+    Ok(connection)
+}
+
 /// A connection that cannot write.
 pub(super) fn reader(dir: &Path) -> Result<Connection, StoreError> {
     let path = database_path(dir);
@@ -146,6 +155,8 @@ fn prepare(connection: &Connection, durability: Durability) -> rusqlite::Result<
     connection.pragma_update(None, "synchronous", synchronous)?;
     connection.pragma_update(None, "foreign_keys", true)?;
     connection.pragma_update(None, "temp_store", "MEMORY")?;
+    // What was deleted is overwritten.
+    connection.pragma_update_and_check(None, "secure_delete", true, |_| Ok(()))?;
     connection.pragma_update_and_check(None, "journal_size_limit", LOG_BYTES_KEPT, |_| Ok(()))?;
     // The writer does it itself: SQLite would not tell us if a sync failed there.
     connection.pragma_update_and_check(None, "wal_autocheckpoint", 0, |_| Ok(()))

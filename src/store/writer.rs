@@ -49,7 +49,13 @@ impl Writer {
             self.health.before_commit(&self.connection);
             let mut batch = vec![first];
             batch.extend(self.queue.try_iter().take(MAX_WAITING - 1));
+            let deleted = batch.iter().any(|job| matches!(*job.change, Change::Delete(_)));
             self.commit(batch);
+            if deleted && self.health.is_trusted() {
+                // The log still has what was deleted. Best effort: a reader may hold it for a moment, and
+                // it goes with the next commits.
+                let _ = self.write_back("PRAGMA wal_checkpoint(TRUNCATE)");
+            }
             self.write_back_if_long();
         }
         // Best effort: a log that stays is read at the next start. It may be now that a sync fails.

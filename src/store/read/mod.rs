@@ -6,6 +6,8 @@
 mod history;
 mod records;
 mod rows;
+mod search;
+mod tokens;
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -15,7 +17,12 @@ use std::time::Duration;
 use rusqlite::Connection;
 
 use super::{StoreError, open};
-pub use rows::{CheckpointRow, ConversationRow, Counts, EventRow, Found, MessageRow, ReceiptRow, SnapshotRow, TurnRow};
+pub use rows::{
+    CheckpointRow, ConversationRow, Counts, EventRow, Found, ImportedLineRow, MessageRow, ReceiptRow, SnapshotRow,
+    TurnRow,
+};
+pub use search::Hit;
+pub use tokens::TokenRow;
 
 /// More would only wait for the same disk.
 const MAX_READERS: usize = 8;

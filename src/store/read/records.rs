@@ -4,17 +4,22 @@ use rusqlite::{OptionalExtension, Params, Row, params};
 
 use super::Reads;
 use super::rows::{
-    self, CheckpointRow, ConversationRow, Counts, EventRow, ReceiptRow, SnapshotRow, StoredLink, TurnRow,
+    self, CheckpointRow, ConversationRow, Counts, EventRow, ImportedLineRow, ReceiptRow, SnapshotRow, StoredLink,
+    TurnRow,
 };
 use crate::context::Link;
 use crate::context::identity::ConversationId;
 use crate::store::StoreError;
+use crate::store::delete::HIGHEST_CONVERSATION;
 
 /// Messages are numbered without gaps, so that counting them is one step for each branch.
 const CONVERSATION: &str = "SELECT conversations.id, users.name, model, conversations.created_at, updated_at,
     (SELECT coalesce(sum((SELECT max(seq) FROM messages WHERE branch_id = branches.id) - fork_seq), 0)
      FROM branches WHERE branches.conversation_id = conversations.id),
-    (SELECT count(*) FROM branches WHERE branches.conversation_id = conversations.id)
+    (SELECT count(*) FROM branches WHERE branches.conversation_id = conversations.id),
+    (SELECT substr(text, 1, 200) FROM messages WHERE role = 'user' AND branch_id =
+        (SELECT min(id) FROM branches WHERE branches.conversation_id = conversations.id) ORDER BY seq LIMIT 1),
+    session, provider
     FROM conversations JOIN users ON users.id = user_id";
 
 impl Reads {
@@ -132,6 +137,34 @@ impl Reads {
         self.many(&sql, [conversation], rows::turn)
     }
 
+    /// The same, only those after a number.
+    pub fn turns_page(&self, conversation: ConversationId, after: i64, limit: u32) -> Result<Vec<TurnRow>, StoreError> {
+        let sql =
+            format!("{} WHERE conversation_id = ?1 AND turns.number > ?2 ORDER BY turns.number LIMIT ?3", rows::TURN);
+        self.many(&sql, params![conversation, after, limit], rows::turn)
+    }
+
+    /// The system prompts of the latest turn: a JSON array.
+    pub fn latest_system(&self, conversation: ConversationId) -> Result<Option<String>, StoreError> {
+        let sql = "SELECT system_prompts.body FROM turns JOIN system_prompts ON system_prompts.id = system_id
+            WHERE conversation_id = ?1 ORDER BY turns.number DESC LIMIT 1";
+        self.one(sql, [conversation], |row| row.get(0))
+    }
+
+    /// What the intake of an imported conversation said.
+    pub fn intake(&self, conversation: ConversationId) -> Result<Option<String>, StoreError> {
+        let sql = "SELECT intake FROM conversations WHERE id = ?1";
+        Ok(self.one(sql, [conversation], |row| row.get::<_, Option<String>>(0))?.flatten())
+    }
+
+    /// The lines of an imported session, in order.
+    pub fn imported_lines(&self, conversation: ConversationId) -> Result<Vec<ImportedLineRow>, StoreError> {
+        let sql = "SELECT branch_id, last_seq, line FROM imported_lines WHERE conversation_id = ?1 ORDER BY number";
+        self.many(sql, [conversation], |row| {
+            Ok(ImportedLineRow { branch: row.get(0)?, last_seq: row.get(1)?, line: row.get(2)? })
+        })
+    }
+
     pub fn counts(&self) -> Result<Counts, StoreError> {
         let messages =
             "SELECT coalesce(sum((SELECT max(seq) FROM messages WHERE branch_id = branches.id) - fork_seq), 0)
@@ -140,20 +173,20 @@ impl Reads {
             users: self.number("SELECT count(*) FROM users")?.unsigned_abs(),
             conversations: self.number("SELECT count(*) FROM conversations")?.unsigned_abs(),
             messages: self.number(messages)?.unsigned_abs(),
-            // Turns are never deleted.
-            turns: self.number("SELECT coalesce(max(number), 0) FROM turns")?.unsigned_abs(),
+            turns: self.number("SELECT count(*) FROM turns")?.unsigned_abs(),
         })
     }
 
     pub(in crate::store) fn newest_conversation(&self) -> Result<ConversationId, StoreError> {
-        self.number("SELECT coalesce(max(id), 0) FROM conversations")
+        let deleted = format!("SELECT coalesce(max(value), 0) FROM settings WHERE name = '{HIGHEST_CONVERSATION}'");
+        Ok(self.number("SELECT coalesce(max(id), 0) FROM conversations")?.max(self.number(&deleted)?))
     }
 
     fn number(&self, sql: &str) -> Result<i64, StoreError> {
         self.ask(|connection| connection.prepare_cached(sql)?.query_row([], |row| row.get(0)))
     }
 
-    fn one<T>(
+    pub(super) fn one<T>(
         &self,
         sql: &str,
         params: impl Params,
@@ -162,7 +195,7 @@ impl Reads {
         self.ask(|connection| connection.prepare_cached(sql)?.query_row(params, read).optional())
     }
 
-    fn many<T>(
+    pub(super) fn many<T>(
         &self,
         sql: &str,
         params: impl Params,
@@ -181,5 +214,8 @@ fn conversation(row: &Row<'_>) -> rusqlite::Result<ConversationRow> {
         updated_at: row.get(4)?,
         messages: row.get(5)?,
         branches: row.get(6)?,
+        title: row.get::<_, Option<String>>(7)?.unwrap_or_default(),
+        session: row.get(8)?,
+        provider: row.get(9)?,
     })
 }

@@ -29,6 +29,11 @@ pub struct ConversationRow {
     /// On all branches together.
     pub messages: u32,
     pub branches: u32,
+    /// The beginning of what the user said first.
+    pub title: String,
+    /// Of an imported conversation: the session it was, and whose.
+    pub session: Option<String>,
+    pub provider: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,9 +110,19 @@ pub struct EventRow {
     pub body: String,
 }
 
+/// A line of an imported session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImportedLineRow {
+    /// Where its last message is; none and 0: before the first.
+    pub branch: Option<i64>,
+    pub last_seq: u32,
+    pub line: String,
+}
+
 /// What is known only when a turn is finished is none before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TurnRow {
+    pub number: i64,
     pub id: String,
     pub branch: Option<i64>,
     /// The turn's last message, its answer included; 0: there is none.
@@ -192,7 +207,7 @@ pub(super) fn snapshot(row: &Row<'_>) -> rusqlite::Result<SnapshotRow> {
 }
 
 pub(super) const TURN: &str = "SELECT turns.id, branch_id, last_seq, at, finished_at, model, dialect, status, \
-    system_prompts.body, arrived_tokens, sent_tokens, limit_tokens, reported_tokens, basis, action, receipt_id \
+    system_prompts.body, arrived_tokens, sent_tokens, limit_tokens, reported_tokens, basis, action, receipt_id, turns.number \
     FROM turns JOIN system_prompts ON system_prompts.id = system_id";
 
 pub(super) fn turn(row: &Row<'_>) -> rusqlite::Result<TurnRow> {
@@ -213,5 +228,6 @@ pub(super) fn turn(row: &Row<'_>) -> rusqlite::Result<TurnRow> {
         basis: row.get(13)?,
         action: row.get(14)?,
         receipt: row.get(15)?,
+        number: row.get(16)?,
     })
 }

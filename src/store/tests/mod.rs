@@ -2,6 +2,7 @@
 
 mod commit;
 mod files;
+mod history;
 mod records;
 mod speed;
 mod tree;

@@ -1,0 +1,109 @@
+//! Full-text search over what a user has said and was told.
+//!
+//! Words are looked up in the index, the last one by its beginning, and the best matches come first. Scripts
+//! that are written without spaces have no words there, so what the index does not find is looked for as it
+//! is written.
+
+use rusqlite::{Row, params};
+
+use super::Reads;
+use crate::context::identity::ConversationId;
+use crate::store::StoreError;
+
+/// Around a word that was found, and where something was left out of the excerpt.
+const FOUND: (char, char) = ('\u{2}', '\u{3}');
+
+/// Words of a question beyond this add nothing but work.
+const MAX_WORDS: usize = 16;
+
+/// Characters around what was found as it is written.
+const AROUND: usize = 80;
+
+/// A message that was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hit {
+    pub conversation: ConversationId,
+    pub message: i64,
+    pub role: String,
+    pub created_at: i64,
+    /// The place in the message, with control characters (STX, ETX) around what was found.
+    pub excerpt: String,
+}
+
+impl Reads {
+    /// The messages of a user (none: of all) that have all the words, in one conversation or in any.
+    pub fn search(
+        &self,
+        user: Option<&str>,
+        conversation: Option<ConversationId>,
+        words: &str,
+        limit: u32,
+    ) -> Result<Vec<Hit>, StoreError> {
+        let Some(question) = question(words) else { return Ok(Vec::new()) };
+        let sql = "SELECT messages.conversation_id, messages.id, role, messages.created_at,
+                snippet(messages_text, 0, char(2), char(3), '…', 24)
+            FROM messages_text JOIN messages ON messages.id = messages_text.rowid
+            JOIN conversations ON conversations.id = messages.conversation_id
+            JOIN users ON users.id = user_id
+            WHERE messages_text MATCH ?1 AND (?2 IS NULL OR users.name = ?2)
+                AND (?3 IS NULL OR messages.conversation_id = ?3)
+            ORDER BY rank, messages.id DESC LIMIT ?4";
+        let found = self.many(sql, params![question, user, conversation, limit], hit)?;
+        if found.is_empty() { self.search_as_written(user, conversation, words.trim(), limit) } else { Ok(found) }
+    }
+
+    fn search_as_written(
+        &self,
+        user: Option<&str>,
+        conversation: Option<ConversationId>,
+        words: &str,
+        limit: u32,
+    ) -> Result<Vec<Hit>, StoreError> {
+        let sql = "SELECT messages.conversation_id, messages.id, role, messages.created_at, text
+            FROM messages JOIN conversations ON conversations.id = messages.conversation_id
+            JOIN users ON users.id = user_id
+            WHERE text LIKE ?1 ESCAPE '\\' AND (?2 IS NULL OR users.name = ?2)
+                AND (?3 IS NULL OR messages.conversation_id = ?3)
+            ORDER BY messages.id DESC LIMIT ?4";
+        let mut found = self.many(sql, params![pattern(words), user, conversation, limit], hit)?;
+        for hit in &mut found {
+            hit.excerpt = excerpt(&hit.excerpt, words);
+        }
+        Ok(found)
+    }
+}
+
+fn hit(row: &Row<'_>) -> rusqlite::Result<Hit> {
+    Ok(Hit {
+        conversation: row.get(0)?,
+        message: row.get(1)?,
+        role: row.get(2)?,
+        created_at: row.get(3)?,
+        excerpt: row.get(4)?,
+    })
+}
+
+/// Each word in quotes, so that nothing in it is an operator.
+fn question(words: &str) -> Option<String> {
+    let words: Vec<&str> = words.split_whitespace().take(MAX_WORDS).collect();
+    let quoted: Vec<String> = words.iter().map(|word| format!("\"{}\"", word.replace('"', "\"\""))).collect();
+    (!quoted.is_empty()).then(|| format!("{}*", quoted.join(" ")))
+}
+
+fn pattern(words: &str) -> String {
+    let escaped = words.replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_");
+    format!("%{escaped}%")
+}
+
+/// The surroundings of what was looked for.
+fn excerpt(text: &str, words: &str) -> String {
+    let at = text.to_lowercase().find(&words.to_lowercase()).unwrap_or(0);
+    let at = text.char_indices().map(|(at, _)| at).take_while(|start| *start <= at).last().unwrap_or(0);
+    let before: Vec<char> = text[..at].chars().rev().take(AROUND).collect();
+    let found: String = text[at..].chars().take(words.chars().count()).collect();
+    let after: String = text[at + found.len()..].chars().take(AROUND).collect();
+    let before: String = before.into_iter().rev().collect();
+    let more = |cut: bool| if cut { "…" } else { "" };
+    let (left, right) = (more(before.len() < at), more(at + found.len() + after.len() < text.len()));
+    format!("{left}{before}{}{found}{}{after}{right}", FOUND.0, FOUND.1)
+}

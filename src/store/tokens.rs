@@ -1,0 +1,53 @@
+//! Tokens, as far as they are stored: a digest, whose it is, and what it is good for.
+
+use rusqlite::{Connection, params};
+
+use super::apply::user;
+use super::error::{Failure, Rejection};
+
+/// A token to be known from now on. The token itself never comes here.
+#[derive(Debug, Clone)]
+pub struct NewToken {
+    pub name: String,
+    pub user: String,
+    pub digest: [u8; 32],
+    /// Its beginning, for telling tokens apart.
+    pub hint: String,
+    /// Names with commas between.
+    pub scopes: String,
+    pub at: i64,
+    pub expires_at: Option<i64>,
+}
+
+pub(super) fn create(connection: &Connection, token: &NewToken) -> Result<(), Failure> {
+    let owner = user(connection, &token.user, token.at)?;
+    // What has expired is not in the way.
+    connection
+        .prepare_cached(
+            "UPDATE tokens SET revoked_at = expires_at WHERE name = ?1 AND revoked_at IS NULL AND expires_at <= ?2",
+        )?
+        .execute(params![token.name, token.at])?;
+    let mut insert = connection.prepare_cached(
+        "INSERT INTO tokens (user_id, name, digest, hint, scopes, created_at, expires_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT DO NOTHING",
+    )?;
+    let values = params![owner, token.name, token.digest, token.hint, token.scopes, token.at, token.expires_at];
+    match insert.execute(values)? {
+        0 => Err(Rejection::TokenExists(token.name.clone()).into()),
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn revoke(connection: &Connection, id: i64, at: i64) -> Result<(), Failure> {
+    let mut statement =
+        connection.prepare_cached("UPDATE tokens SET revoked_at = ?2 WHERE id = ?1 AND revoked_at IS NULL")?;
+    match statement.execute([id, at])? {
+        0 => Err(Rejection::UnknownToken.into()),
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn used(connection: &Connection, id: i64, at: i64) -> Result<(), Failure> {
+    connection.prepare_cached("UPDATE tokens SET last_used_at = ?2 WHERE id = ?1")?.execute([id, at])?;
+    Ok(())
+}
