@@ -9,11 +9,13 @@
 //! * [`ollama`] is the upstream: its client, and what it says about a model (window, vocabulary, template).
 //! * [`tokenize`] counts as the upstream will, [`context`] decides. Both are pure, but for reading a model file.
 //! * [`checkpoint`] has a model write notes on what is to leave the prompt, in the background.
-//! * [`history`] writes stored conversations for others.
+//! * [`history`] takes conversations from others and writes them for others; [`api`] are the routes for that, and
+//!   who may use which route.
 //! * [`store`] keeps what must not be lost; [`events`] tells what happens, as it happens; [`config`] is what an operator may say; [`telemetry`] is
 //!   what an operator may see.
 //! * [`sim`] is an Ollama that needs no Ollama; [`commands`] is the command line.
 
+pub mod api;
 pub mod checkpoint;
 pub mod commands;
 pub mod config;

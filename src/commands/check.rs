@@ -8,6 +8,7 @@ use clap::Args;
 
 use super::Outcome;
 use super::source::{Source, read_model_file};
+use crate::api::auth::LOCAL_USER;
 use crate::config::{Config, Flags};
 use crate::dialect::Dialect;
 use crate::proxy::Gateway;
@@ -76,7 +77,8 @@ impl Check {
         };
         let flags = Flags { upstream: Some(upstream), data_dir: Some(data.0.clone()), ..Flags::default() };
         let gateway = Arc::new(Gateway::new(Config::load(None, [], flags)?)?);
-        let mut answer = check_request(&gateway, dialect, &body).await.map_err(|refusal| anyhow!(refusal.message))?;
+        let answer = check_request(&gateway, &LOCAL_USER.into(), dialect, &body).await;
+        let mut answer = answer.map_err(|refusal| anyhow!(refusal.message))?;
         if let Some(sim) = offline {
             if answer["basis"] == "exact" {
                 answer["basis"] = "calibrated".into();

@@ -26,6 +26,8 @@ const OTHER_VARIABLES: &[&str] = &["LOADLINE_CONFIG", "LOADLINE_REQUIRE", "LOADL
 pub struct Config {
     pub listen: SocketAddr,
     pub allowed_hosts: Vec<String>,
+    /// Whether everybody has to say who they are.
+    pub auth_required: bool,
     pub max_body_bytes: usize,
     pub header_timeout: Duration,
     pub shutdown_grace: Duration,
@@ -173,11 +175,11 @@ impl Config {
         let listen: SocketAddr = raw.server.listen.parse().map_err(|_| {
             value("server.listen", &format!("`{}` is not an address like 127.0.0.1:11435", raw.server.listen))
         })?;
-        if !listen.ip().is_loopback() {
+        if !listen.ip().is_loopback() && !raw.auth.required {
             return Err(value(
                 "server.listen",
                 &format!(
-                    "{listen} is not a loopback address, and without access tokens anyone could read along; put a proxy with authentication in front"
+                    "{listen} is not a loopback address, so anyone who can reach it could use your models: set auth.required = true"
                 ),
             ));
         }
@@ -203,6 +205,7 @@ impl Config {
         let windows = windows.collect();
         Ok(Self {
             listen,
+            auth_required: raw.auth.required,
             allowed_hosts: raw.server.allowed_hosts.iter().map(|host| host.to_lowercase()).collect(),
             max_body_bytes: raw.server.max_body_mb << 20,
             header_timeout: seconds(raw.server.header_timeout_s),
@@ -397,8 +400,10 @@ mod tests {
     }
 
     #[test]
-    fn listening_beyond_loopback_is_refused() {
-        let error = load("[server]\nlisten = \"0.0.0.0:11435\"\n", &[]).expect_err("refused").to_string();
-        assert!(error.contains("server.listen"), "{error}");
+    fn listening_beyond_loopback_needs_tokens() {
+        let open = "[server]\nlisten = \"0.0.0.0:11435\"\n";
+        let error = load(open, &[]).expect_err("refused").to_string();
+        assert!(error.contains("server.listen") && error.contains("auth.required"), "{error}");
+        assert!(load(open, &[("LOADLINE_AUTH_REQUIRED", "true")]).is_ok());
     }
 }

@@ -8,12 +8,13 @@ use serde::{Deserialize, Serialize};
 
 /// The sections that variables can reach.
 pub(super) const SECTIONS: &[&str] =
-    &["server", "upstream", "context", "checkpoint", "recall", "preprocess", "store", "log"];
+    &["server", "auth", "upstream", "context", "checkpoint", "recall", "preprocess", "store", "log"];
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Raw {
     pub server: Server,
+    pub auth: Auth,
     pub upstream: Upstream,
     pub context: Context,
     pub checkpoint: Checkpoint,
@@ -44,6 +45,12 @@ impl Default for Server {
             shutdown_grace_s: 120,
         }
     }
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Auth {
+    pub required: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -16,16 +16,19 @@ use http_body_util::{BodyExt, StreamBody};
 use tokio::sync::watch;
 
 use super::Gateway;
-use super::gate::LOCAL_USER;
 use super::respond::{Refusal, ResponseBody};
+use crate::api::auth::Caller;
 use crate::ollama::client::BoxError;
-use crate::store::{EventRow, Store};
+use crate::store::EventRow;
 
 /// Events read at once.
 const BATCH: u32 = 100;
 
 /// A comment now and then keeps proxies from closing a quiet stream.
 const HEARTBEAT: Duration = Duration::from_secs(15);
+
+/// How often a quiet stream looks whether its reader may still listen.
+const RECHECK: Duration = Duration::from_secs(3);
 
 /// What a reader wants to hear.
 #[derive(Debug, Default)]
@@ -35,27 +38,28 @@ struct Wanted {
 }
 
 struct Feed {
-    store: Arc<Store>,
+    gateway: Arc<Gateway>,
+    caller: Caller,
     changes: watch::Receiver<u64>,
     last: i64,
     wanted: Wanted,
 }
 
 /// Opens the feed. Without a place to go on from, it begins now.
-pub(super) fn stream(gateway: &Gateway, head: &Parts) -> Result<Response<ResponseBody>, Refusal> {
+pub(super) fn stream(gateway: &Arc<Gateway>, caller: &Caller, head: &Parts) -> Result<Response<ResponseBody>, Refusal> {
     let unreadable = |_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the store cannot be read right now");
     let changes = gateway.events.changes();
     let last = match head.headers.get("last-event-id").and_then(|id| id.to_str().ok()?.trim().parse().ok()) {
         Some(id) => id,
         None => gateway.store.reader().and_then(|reader| reader.last_event_id()).map_err(unreadable)?,
     };
-    let feed =
-        Feed { store: Arc::clone(&gateway.store), changes, last, wanted: wanted(head.uri.query().unwrap_or("")) };
+    let wanted = wanted(head.uri.query().unwrap_or(""));
+    let feed = Feed { gateway: Arc::clone(gateway), caller: caller.clone(), changes, last, wanted };
     let stopping = gateway.stopping.clone();
     let body = StreamBody::new(stream::unfold(feed, move |mut feed| {
         let stopping = stopping.clone();
         async move {
-            let frame = stopping.run_until_cancelled(feed.next()).await?;
+            let frame = stopping.run_until_cancelled(feed.next()).await??;
             Some((Ok::<_, BoxError>(Frame::data(frame)), feed))
         }
     }));
@@ -78,30 +82,38 @@ fn wanted(query: &str) -> Wanted {
 }
 
 impl Feed {
-    /// The next bytes: events, or a sign of life.
-    async fn next(&mut self) -> Bytes {
+    /// The next bytes: events, or a sign of life. None when the reader's token is good no more.
+    async fn next(&mut self) -> Option<Bytes> {
+        let mut quiet = Duration::ZERO;
         loop {
+            if let Some(digest) = self.caller.token
+                && !self.gateway.keys.still_good(digest).await
+            {
+                return None;
+            }
             self.changes.mark_unchanged();
-            let (store, last) = (Arc::clone(&self.store), self.last);
+            let (store, last) = (Arc::clone(&self.gateway.store), self.last);
             let read = move || store.reader().and_then(|reader| reader.events(last, BATCH)).unwrap_or_default();
             let rows = tokio::task::spawn_blocking(read).await.unwrap_or_default();
             self.last = rows.last().map_or(self.last, |row| row.id);
             let text: String = rows.iter().filter(|row| self.is_wanted(row)).map(written).collect();
             if !text.is_empty() {
-                return Bytes::from(text);
+                return Some(Bytes::from(text));
             }
             if !rows.is_empty() {
                 continue;
             }
-            match tokio::time::timeout(HEARTBEAT, self.changes.changed()).await {
-                Ok(_) => {}
-                Err(_) => return Bytes::from_static(b": still here\n\n"),
+            if tokio::time::timeout(RECHECK, self.changes.changed()).await.is_err() {
+                quiet += RECHECK;
+            }
+            if quiet >= HEARTBEAT {
+                return Some(Bytes::from_static(b": still here\n\n"));
             }
         }
     }
 
     fn is_wanted(&self, row: &EventRow) -> bool {
-        let theirs = row.user.as_deref().is_none_or(|user| user == LOCAL_USER);
+        let theirs = self.caller.sees_all() || row.user.as_deref().is_none_or(|user| user == &*self.caller.user);
         let kind = self.wanted.kind.as_deref();
         // `checkpoint` is also `checkpoint.started` and the like.
         let of_kind = kind.is_none_or(|kind| {

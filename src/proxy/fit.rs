@@ -12,11 +12,11 @@ use bytes::Bytes;
 use http::StatusCode;
 
 use super::conversations::{Covering, Recalled, Turn};
-use super::gate::LOCAL_USER;
 use super::headers::Report;
 use super::memo::Memo;
 use super::respond::Refusal;
 use super::{Gateway, compact, recall};
+use crate::api::auth::LOCAL_USER;
 use crate::config::Mode;
 use crate::context::clean::{self, Cleaning};
 use crate::context::identity::Placement;
@@ -393,6 +393,7 @@ fn what_ollama_will_drop(model: &Model, arrived: &Arrived<'_>, total: Tokens, wi
 /// For dry runs: the same as [`fit`] would do, for the user who asks, without a trace.
 pub async fn dry_run(
     gateway: &Gateway,
+    user: &Arc<str>,
     model: &Model,
     dialect: Dialect,
     body: &str,
@@ -401,13 +402,13 @@ pub async fn dry_run(
 ) -> Result<Fit, Refusal> {
     let turn = match &request.prompt {
         Prompt::Chat(messages) => {
-            let links = links(gateway, LOCAL_USER, request, messages, memo);
+            let links = links(gateway, user, request, messages, memo);
             let placement = gateway.conversations.find(&links);
             let conversation = match placement {
                 Placement::New => 0,
                 Placement::Continues { conversation, .. } | Placement::Branch { conversation, .. } => conversation,
             };
-            Some(Turn { conversation, placement, user: LOCAL_USER.into(), links })
+            Some(Turn { conversation, placement, user: Arc::clone(user), links })
         }
         Prompt::Generate(_) => None,
     };
@@ -434,13 +435,14 @@ pub(super) fn links(
 /// A whole rehearsal: reads a body as the gate would, and does what it would do with it.
 pub async fn rehearse(gateway: &Gateway, model: &Model, dialect: Dialect, body: &str) -> Result<Fit, Refusal> {
     let unreadable = || Refusal::new(StatusCode::BAD_REQUEST, "the body is not a request that Ollama would take");
-    let memo = gateway.memos.find(dialect, LOCAL_USER, body);
+    let user: Arc<str> = LOCAL_USER.into();
+    let memo = gateway.memos.find(dialect, &user, body);
     if let Some(memo) = &memo
         && let Some(rest) = memo.rest_of(body)
         && let Some(request) = dialect.parse(&rest).ok().and_then(|rest| memo.complete(body, rest))
     {
-        return dry_run(gateway, model, dialect, body, &request, Some(memo)).await;
+        return dry_run(gateway, &user, model, dialect, body, &request, Some(memo)).await;
     }
     let request = dialect.parse(body).map_err(|_| unreadable())?;
-    dry_run(gateway, model, dialect, body, &request, None).await
+    dry_run(gateway, &user, model, dialect, body, &request, None).await
 }

@@ -15,9 +15,10 @@ use http::{Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 
-use super::conversations::{Stored, Turn};
-use super::fit::{Arrived, Effects, Fitted, Prepared, fit, links};
+use super::conversations::Turn;
+use super::fit::{Arrived, Effects, Fitted, Prepared, fit};
 use super::headers::{Report, strip_hop_by_hop};
+use super::identify::identify;
 use super::memo::Memo;
 use super::observe::{Commit, Ending, Observed, Watcher};
 use super::record::Recording;
@@ -26,8 +27,7 @@ use super::respond::{Refusal, ResponseBody};
 use super::{Gateway, preprocess, receipt, restore};
 use crate::checkpoint::{self, Active, Job, Waited};
 use crate::config::Mode;
-use crate::context::identity::{ConversationId, Placement};
-use crate::context::{Action, Basis, Link, Message, Role, Tokens};
+use crate::context::{Action, Basis, Tokens};
 use crate::dialect::{Answer, Dialect, Prompt, Request};
 use crate::events::{self, Event};
 use crate::framing::Framing;
@@ -38,9 +38,6 @@ use crate::ollama::models::{Model, ModelError};
 use crate::ollama::overflow::{self, Overflow};
 use crate::store::TurnStatus;
 
-/// Whose conversation it is when nobody has to say who they are.
-pub(super) const LOCAL_USER: &str = "local";
-
 /// Waits for a checkpoint that nobody notices are not told.
 const WORTH_TELLING: Duration = Duration::from_millis(100);
 
@@ -49,13 +46,14 @@ const MAX_ERROR_BYTES: usize = 64 << 10;
 
 pub async fn gate(
     gateway: &Arc<Gateway>,
+    user: &Arc<str>,
     dialect: Dialect,
     head: Parts,
     body: Incoming,
 ) -> Result<Response<ResponseBody>, Refusal> {
     let body = read(gateway, &head.headers, body).await?;
     // A history that was read before is not read again; only what follows it is.
-    let (mut memo, rest) = recognise(gateway, dialect, &head.headers, &body);
+    let (mut memo, rest) = recognise(gateway, user, dialect, &head.headers, &body);
     let known = memo.as_ref().zip(rest.as_deref()).and_then(|(memo, rest)| {
         let text = std::str::from_utf8(&body).ok()?;
         Some((text, memo.complete(text, dialect.parse(rest).ok()?)?))
@@ -81,7 +79,7 @@ pub async fn gate(
         }
     };
     let restored = match &read {
-        Ok(_) => restore::restored(gateway, dialect, &head.headers, plain).await?,
+        Ok(_) => restore::restored(gateway, user, dialect, &head.headers, plain).await?,
         Err(_) => None,
     };
     let (plain, read) = match &restored {
@@ -108,7 +106,7 @@ pub async fn gate(
         Err(ModelError::Unknown) => return refused_upstream(gateway, dialect, head, body.clone()).await,
         // What was said is kept, even if nobody is there to hear it.
         Err(ModelError::Upstream(error)) => {
-            let turn = identify(gateway, &head.headers, &request, memo.as_deref()).await?;
+            let turn = identify(gateway, user, &head.headers, &request, memo.as_deref()).await?;
             let recording = Recording::begin(gateway, turn, dialect, plain, &request).await?;
             recording.end_without_answer(TurnStatus::Failed, None, None).await;
             return Err(error.into());
@@ -119,7 +117,7 @@ pub async fn gate(
             return refused.map_err(|_| Refusal::new(StatusCode::BAD_GATEWAY, error.to_string()));
         }
     };
-    let turn = identify(gateway, &head.headers, &request, memo.as_deref()).await?;
+    let turn = identify(gateway, user, &head.headers, &request, memo.as_deref()).await?;
     let conversation = turn.conversation;
     let recording = Recording::begin(gateway, turn, dialect, plain, &request).await?;
     let waited = gateway.checkpoints.wait(conversation, gateway.config.checkpoint.wait).await;
@@ -351,6 +349,7 @@ fn told_of_waiting(gateway: &Gateway, turn: &Turn, waited: Waited) -> String {
 /// The known beginning of a body, and the rest that is to be read.
 fn recognise(
     gateway: &Gateway,
+    user: &str,
     dialect: Dialect,
     headers: &HeaderMap,
     body: &Bytes,
@@ -359,7 +358,7 @@ fn recognise(
         return (None, None);
     }
     let Ok(text) = std::str::from_utf8(body) else { return (None, None) };
-    let memo = off_the_worker(text.len(), || gateway.memos.find(dialect, LOCAL_USER, text));
+    let memo = off_the_worker(text.len(), || gateway.memos.find(dialect, user, text));
     let rest = memo.as_ref().and_then(|memo| memo.rest_of(text));
     (memo, rest)
 }
@@ -433,101 +432,6 @@ fn clone_head(head: &Parts) -> Parts {
     // Answers are read along, and may get a last frame of ours: they must come as they are.
     head.headers.remove(ACCEPT_ENCODING);
     head
-}
-
-/// Finds the conversation that a request belongs to: in memory, or else in the store, or else it is new.
-async fn identify(
-    gateway: &Arc<Gateway>,
-    headers: &HeaderMap,
-    request: &Request<'_>,
-    memo: Option<&Memo>,
-) -> Result<Turn, Refusal> {
-    let user = LOCAL_USER;
-    let named = named_conversation(gateway, headers, user).await?;
-    let conversations = &gateway.conversations;
-    let (links, placement) = match &request.prompt {
-        Prompt::Chat(messages) => {
-            let links = links(gateway, user, request, messages, memo);
-            (Arc::clone(&links), find(gateway, user, &links).await)
-        }
-        // One prompt, one answer: a conversation by itself.
-        Prompt::Generate(generate) => {
-            let prompt = Message::plain(Role::User, generate.prompt.as_ref(), 0);
-            (conversations.links(user, &[prompt]), Placement::New)
-        }
-    };
-    let conversation = match (named, placement) {
-        (Some(named), _) => named,
-        (None, Placement::Continues { conversation, .. } | Placement::Branch { conversation, .. }) => conversation,
-        (None, Placement::New) => gateway.store.next_conversation(),
-    };
-    // What another conversation has stored is not stored in the named one.
-    let placement = match placement {
-        Placement::Continues { conversation: other, .. } | Placement::Branch { conversation: other, .. }
-            if other != conversation =>
-        {
-            Placement::New
-        }
-        same => same,
-    };
-    Ok(conversations.enter(user, links, placement, conversation))
-}
-
-/// Looks in memory, then in the store.
-async fn find(gateway: &Arc<Gateway>, user: &'static str, links: &Arc<[Link]>) -> Placement {
-    let placement = gateway.conversations.find(links);
-    if placement != Placement::New || links.len() < 2 {
-        return placement;
-    }
-    let (store, searched) = (Arc::clone(&gateway.store), Arc::clone(links));
-    let stored = tokio::task::spawn_blocking(move || stored(&store, user, &searched)).await.ok().flatten();
-    let Some(stored) = stored else { return placement };
-    gateway.conversations.adopt(user, links, stored);
-    gateway.conversations.find(links)
-}
-
-/// The conversation that the store finds for a history.
-fn stored(store: &crate::store::Store, user: &str, links: &[Link]) -> Option<Stored> {
-    let reader = store.reader().ok()?;
-    let found = reader.find(user, links).ok()?.filter(|found| found.answered)?;
-    Some(Stored {
-        conversation: found.conversation,
-        shared: found.index + 1,
-        answered: found.answered,
-        tip: found.tip,
-        fronts: fronts(&reader.fronts(found.conversation).unwrap_or_default()),
-    })
-}
-
-fn fronts(rows: &[(Link, String, i64)]) -> Vec<(Link, crate::context::Front)> {
-    rows.iter().filter_map(|(link, body, _)| Some((*link, serde_json::from_str(body).ok()?))).collect()
-}
-
-/// The conversation that a client names, if it is that user's.
-async fn named_conversation(
-    gateway: &Arc<Gateway>,
-    headers: &HeaderMap,
-    user: &'static str,
-) -> Result<Option<ConversationId>, Refusal> {
-    let Some(value) = headers.get("x-loadline-conversation") else { return Ok(None) };
-    let not_found = || Refusal::new(StatusCode::NOT_FOUND, "there is no such conversation");
-    let id: ConversationId = value.to_str().ok().and_then(|value| value.trim().parse().ok()).ok_or_else(not_found)?;
-    if let Some(owner) = gateway.conversations.owner(id) {
-        return if *owner == *user { Ok(Some(id)) } else { Err(not_found()) };
-    }
-    let store = Arc::clone(&gateway.store);
-    let looked_up = tokio::task::spawn_blocking(move || {
-        let reader = store.reader().ok()?;
-        let owner = reader.conversation(id).ok()??.user;
-        Some((owner, fronts(&reader.fronts(id).unwrap_or_default())))
-    });
-    let (owner, fronts) = looked_up.await.ok().flatten().ok_or_else(not_found)?;
-    if owner != user {
-        return Err(not_found());
-    }
-    let stored = Stored { conversation: id, shared: 0, answered: false, tip: false, fronts };
-    gateway.conversations.adopt(user, &[], stored);
-    Ok(Some(id))
 }
 
 /// What came back, sorted by what has to be done about it.

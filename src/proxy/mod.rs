@@ -1,4 +1,4 @@
-//! A request's way through: guard → normalise → route, and for the six gated paths the line in [`gate`].
+//! A request's way through: guard → normalise → admit → route, and for the six gated paths the line in [`gate`].
 //!
 //! * [`server`] accepts connections, [`guard`] says who may talk to us, [`path`] reads the path once.
 //! * [`gate`] is the corridor: read → parse → identify → count → decide → plan → forward → observe → record.
@@ -15,6 +15,7 @@ pub mod fit;
 pub mod gate;
 pub mod guard;
 pub mod headers;
+mod identify;
 pub mod memo;
 pub mod observe;
 mod own;
@@ -36,6 +37,7 @@ use futures_util::FutureExt;
 use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 
+use crate::api::auth::Keys;
 use crate::checkpoint::{Checkpoints, Cost};
 use crate::config::{self, Config};
 use crate::context::ChainKey;
@@ -59,6 +61,8 @@ pub struct Gateway {
     pub checkpoints: Checkpoints,
     pub store: Arc<Store>,
     pub events: Events,
+    /// Who may do what.
+    pub keys: Keys,
     pub vectors: Arc<embed::Vectors>,
     pub counters: Counters,
     /// What questions of our own have cost the models.
@@ -94,6 +98,7 @@ impl Gateway {
             memos: memo::Memos::new(blake3::derive_key("loadline bodies read before", &secret)),
             checkpoints: Checkpoints::default(),
             events: Events::new(Arc::clone(&store)),
+            keys: Keys::new(Arc::clone(&store), config.auth_required),
             store,
             vectors: Arc::default(),
             counters: Counters::default(),
@@ -131,7 +136,7 @@ impl Gateway {
     }
 
     async fn route(self: &Arc<Self>, request: Request<Incoming>) -> Result<Response<ResponseBody>, Refusal> {
-        let (head, body) = request.into_parts();
+        let (mut head, body) = request.into_parts();
         guard::check(&head, &self.config.allowed_hosts)?;
         let path = path::normalise(head.uri.path()).map_err(|error| {
             let status = match error {
@@ -140,11 +145,12 @@ impl Gateway {
             };
             Refusal::new(status, error.to_string())
         })?;
+        let caller = self.keys.admit(&head.method, &path, &mut head.headers).await?;
         if own::is_ours(&path) {
-            return own::answer(self, head, &path, body).await;
+            return own::answer(self, &caller, head, &path, body).await;
         }
         match Dialect::of_path(&path) {
-            Some(dialect) if head.method == Method::POST => gate::gate(self, dialect, head, body).await,
+            Some(dialect) if head.method == Method::POST => gate::gate(self, &caller.user, dialect, head, body).await,
             _ => relay::relay(self, head, &path, body).await,
         }
     }

@@ -10,10 +10,10 @@ use hyper::body::Incoming;
 use serde_json::{Value, json};
 
 use super::fit::{Fit, dry_run};
-use super::gate::LOCAL_USER;
 use super::headers::Report;
 use super::respond::{self, Refusal, ResponseBody};
 use super::{Gateway, feed};
+use crate::api::auth::Caller;
 use crate::context::Action;
 use crate::dialect::{Dialect, Request};
 use crate::ollama::count::count;
@@ -32,6 +32,7 @@ pub(super) fn is_ours(path: &str) -> bool {
 
 pub(super) async fn answer(
     gateway: &Arc<Gateway>,
+    caller: &Caller,
     head: Parts,
     path: &str,
     body: Incoming,
@@ -49,14 +50,14 @@ pub(super) async fn answer(
             let (_, count) = counted(gateway, Dialect::Anthropic, &body).await?;
             Ok(respond::json(StatusCode::OK, json!({ "input_tokens": count.tokens }).to_string()))
         }
-        "/loadline/events" if head.method == Method::GET => feed::stream(gateway, &head),
+        "/loadline/events" if head.method == Method::GET => feed::stream(gateway, caller, &head),
         receipt if head.method == Method::GET && receipt.starts_with(RECEIPTS) => {
-            read_receipt(gateway, receipt[RECEIPTS.len()..].to_owned()).await
+            read_receipt(gateway, caller, receipt[RECEIPTS.len()..].to_owned()).await
         }
         checked if post && checked.starts_with(CHECK) => {
             let dialect = Dialect::of_path(&checked[CHECK.len()..]).ok_or_else(not_found)?;
             let body = read(gateway, body).await?;
-            let answer = check(gateway, dialect, &body).await?;
+            let answer = check(gateway, &caller.user, dialect, &body).await?;
             Ok(respond::json(StatusCode::OK, answer.to_string()))
         }
         "/loadline/count" | "/v1/messages/count_tokens" => {
@@ -97,11 +98,11 @@ fn health(gateway: &Gateway) -> Value {
 }
 
 /// The receipt of a turn, if it is that user's.
-async fn read_receipt(gateway: &Gateway, id: String) -> Result<Response<ResponseBody>, Refusal> {
+async fn read_receipt(gateway: &Gateway, caller: &Caller, id: String) -> Result<Response<ResponseBody>, Refusal> {
     let store = Arc::clone(&gateway.store);
     let read = tokio::task::spawn_blocking(move || store.reader().and_then(|reader| reader.receipt(&id))).await;
     let failed = || Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the store cannot be read right now");
-    let row = read.map_err(|_| failed())?.map_err(|_| failed())?.filter(|row| row.user == LOCAL_USER);
+    let row = read.map_err(|_| failed())?.map_err(|_| failed())?.filter(|row| *row.user == *caller.user);
     let row = row.ok_or_else(|| Refusal::new(StatusCode::NOT_FOUND, "there is no such receipt"))?;
     Ok(respond::json(StatusCode::OK, row.body))
 }
@@ -168,14 +169,14 @@ async fn counted(
 }
 
 /// What the gate would do with a request. Nothing is stored or sent.
-pub async fn check(gateway: &Gateway, dialect: Dialect, body: &[u8]) -> Result<Value, Refusal> {
+pub async fn check(gateway: &Gateway, user: &Arc<str>, dialect: Dialect, body: &[u8]) -> Result<Value, Refusal> {
     let plain = dialect.plain(body).ok_or_else(bad_body)?;
     let request = dialect.parse(&plain).map_err(|_| bad_body())?;
     if request.prompt.is_empty() {
         return Err(nothing_said());
     }
     let model = model(gateway, &request).await?;
-    let fit = dry_run(gateway, &model, dialect, &plain, &request, None).await?;
+    let fit = dry_run(gateway, user, &model, dialect, &plain, &request, None).await?;
     Ok(checked(dialect, &plain, fit))
 }
 

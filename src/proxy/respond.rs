@@ -1,7 +1,7 @@
 //! The one place where a failure of ours becomes an HTTP answer, in the dialect the client speaks.
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderValue};
+use http::header::{CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
 use http::{Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
@@ -30,6 +30,9 @@ impl Refusal {
 
     pub fn response(self, shape: ErrorShape) -> Response<ResponseBody> {
         let mut response = json(self.status, shape.body(self.status, &self.message));
+        if self.status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
         if let Some(report) = self.report {
             report.write(response.headers_mut());
         }

@@ -7,7 +7,6 @@ use http::StatusCode;
 use http::header::HeaderMap;
 
 use super::Gateway;
-use super::gate::LOCAL_USER;
 use super::respond::Refusal;
 use crate::dialect::Dialect;
 use crate::history::{message, system_prompts};
@@ -18,6 +17,7 @@ pub(super) const HEADER: &str = "x-loadline-restore";
 /// The body with the named snapshot in front; `None` when none is named.
 pub(super) async fn restored(
     gateway: &Gateway,
+    user: &Arc<str>,
     dialect: Dialect,
     headers: &HeaderMap,
     body: &str,
@@ -25,10 +25,10 @@ pub(super) async fn restored(
     let Some(named) = headers.get(HEADER) else { return Ok(None) };
     let not_found = || Refusal::new(StatusCode::NOT_FOUND, "there is no such snapshot");
     let id = named.to_str().map_err(|_| not_found())?.trim().to_owned();
-    let store = Arc::clone(&gateway.store);
+    let (store, user) = (Arc::clone(&gateway.store), Arc::clone(user));
     let read = tokio::task::spawn_blocking(move || {
         let reader = store.reader().ok()?;
-        let snapshot = reader.snapshot(&id).ok()?.filter(|row| row.user == LOCAL_USER)?;
+        let snapshot = reader.snapshot(&id).ok()?.filter(|row| *row.user == *user)?;
         let rows = reader.path(snapshot.conversation, Some(snapshot.link)).ok()?;
         Some((system_prompts(&snapshot.system), rows))
     });

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::Own;
+use crate::api::auth::LOCAL_USER;
 use crate::commands::Outcome;
 use crate::commands::source::read_model_file;
 use crate::context::Tokens;
@@ -185,7 +186,7 @@ async fn ask(
         .collect();
     let body = json!({ "model": "sim", "messages": messages, "options": { "num_ctx": window } }).to_string();
     let request = Dialect::Chat.parse(&body)?;
-    let fit = dry_run(&own.gateway, model, Dialect::Chat, &body, &request, None).await;
+    let fit = dry_run(&own.gateway, &LOCAL_USER.into(), model, Dialect::Chat, &body, &request, None).await;
     let fit = fit.map_err(|refusal| anyhow::anyhow!(refusal.message))?;
     let mut leaves = vec![false; messages.len()];
     let limit = match fit {

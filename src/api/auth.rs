@@ -1,0 +1,330 @@
+//! Who is asking, and what they may do: one gate before every route.
+//!
+//! On loopback nobody has to say who they are, and is the user `local`; the history API asks for a token all
+//! the same, and with `auth.required` everything does. A token may come as a bearer token, as OpenAI's clients
+//! send their key, or as `x-api-key`, as Anthropic's do. What is no token of ours is the upstream's business
+//! and passes; what is ours never does.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dashmap::DashMap;
+use http::header::{AUTHORIZATION, HeaderMap, HeaderName};
+use http::{Method, StatusCode};
+
+use super::token::Token;
+use crate::events::now_ms;
+use crate::proxy::respond::Refusal;
+use crate::store::{Change, Store, TokenRow};
+
+/// Whose conversation it is when nobody has to say who they are.
+pub const LOCAL_USER: &str = "local";
+
+/// A token that was looked up is looked up again after this: a revoked one works no longer than that.
+const TRUSTED_FOR: Duration = Duration::from_secs(2);
+
+/// Tokens remembered; more than this and all are looked up again.
+const MAX_KNOWN: usize = 10_000;
+
+/// The last use is written down this often.
+const USE_NOTED_EVERY_MS: i64 = 60_000;
+
+/// Where a token may be.
+const OTHER_HEADERS: [HeaderName; 2] = [HeaderName::from_static("x-api-key"), HeaderName::from_static("api-key")];
+
+/// Paths below which models are made, changed and sent elsewhere.
+const MANAGEMENT: [&str; 6] = ["/api/create", "/api/push", "/api/pull", "/api/copy", "/api/delete", "/api/blobs"];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// Talk to models; import and delete one's own conversations.
+    Chat,
+    /// Read one's own history.
+    Read,
+    /// All of it, and manage models.
+    Admin,
+}
+
+impl Scope {
+    pub const ALL: [Self; 3] = [Self::Chat, Self::Read, Self::Admin];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Chat => "chat",
+            Self::Read => "read",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+/// What a token is good for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scopes(Vec<Scope>);
+
+impl Scopes {
+    pub fn new(scopes: impl IntoIterator<Item = Scope>) -> Self {
+        let wanted: Vec<Scope> = scopes.into_iter().collect();
+        Self(Scope::ALL.into_iter().filter(|scope| wanted.contains(scope)).collect())
+    }
+
+    /// As it is stored; a name that means nothing gives nothing.
+    pub fn parse(stored: &str) -> Self {
+        Self::new(Scope::ALL.into_iter().filter(|scope| stored.split(',').any(|name| name == scope.name())))
+    }
+
+    pub fn allow(&self, scope: Scope) -> bool {
+        self.0.contains(&scope) || self.0.contains(&Scope::Admin)
+    }
+}
+
+impl std::fmt::Display for Scopes {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(&self.0.iter().map(|scope| scope.name()).collect::<Vec<_>>().join(","))
+    }
+}
+
+/// Somebody who asks.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    pub user: Arc<str>,
+    pub scopes: Scopes,
+    /// The token's digest; none: nobody had to say who they are.
+    pub token: Option<[u8; 32]>,
+}
+
+impl Caller {
+    fn anonymous() -> Self {
+        Self { user: LOCAL_USER.into(), scopes: Scopes::new([Scope::Chat, Scope::Read]), token: None }
+    }
+
+    /// Whether everybody's events are theirs to see.
+    pub fn sees_all(&self) -> bool {
+        self.scopes.allow(Scope::Admin)
+    }
+}
+
+/// What a route asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Access {
+    /// Nothing: probes.
+    Open,
+    /// A token with that scope, unless nobody needs one here.
+    Usual(Scope),
+    /// A token with that scope, always.
+    Token(Scope),
+}
+
+fn access(method: &Method, path: &str) -> Access {
+    let below = |root: &str| path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    let reads = *method == Method::GET || *method == Method::HEAD;
+    if path == "/loadline/health" || path == "/loadline/ready" {
+        Access::Open
+    } else if below("/api/conversations") || below("/api/snapshots") {
+        Access::Token(if reads { Scope::Read } else { Scope::Chat })
+    } else if below("/loadline/events") || below("/loadline/receipts") {
+        Access::Usual(Scope::Read)
+    } else if MANAGEMENT.into_iter().any(below) {
+        Access::Usual(Scope::Admin)
+    } else {
+        Access::Usual(Scope::Chat)
+    }
+}
+
+/// The tokens that are in use.
+#[derive(Debug)]
+pub struct Keys {
+    store: Arc<Store>,
+    required: bool,
+    known: DashMap<[u8; 32], Known>,
+}
+
+#[derive(Debug, Clone)]
+struct Known {
+    looked_up: Instant,
+    row: Arc<TokenRow>,
+}
+
+impl Keys {
+    pub fn new(store: Arc<Store>, required: bool) -> Self {
+        Self { store, required, known: DashMap::new() }
+    }
+
+    /// Lets a request in, or says why not. Takes tokens of ours out of its headers.
+    pub async fn admit(&self, method: &Method, path: &str, headers: &mut HeaderMap) -> Result<Caller, Refusal> {
+        let given = take_tokens(headers);
+        let access = access(method, path);
+        let scope = match access {
+            Access::Open => return Ok(Caller::anonymous()),
+            Access::Usual(scope) | Access::Token(scope) => scope,
+        };
+        let caller = match given {
+            Given::Nothing if access == Access::Usual(scope) && !self.required => return Ok(Caller::anonymous()),
+            Given::Nothing | Given::Wrong => return Err(unauthorised()),
+            Given::Token(token) => self.caller(token).await?,
+        };
+        if caller.scopes.allow(scope) { Ok(caller) } else { Err(forbidden(scope)) }
+    }
+
+    /// Whether a token that was good is still good.
+    pub async fn still_good(&self, digest: [u8; 32]) -> bool {
+        matches!(self.look_up(digest).await, Ok(Some(row)) if is_in_force(&row))
+    }
+
+    async fn caller(&self, token: Token) -> Result<Caller, Refusal> {
+        let digest = token.digest();
+        let row = self.look_up(digest).await?.filter(|row| token.matches(&row.digest) && is_in_force(row));
+        let row = row.ok_or_else(unauthorised)?;
+        Ok(Caller { user: row.user.as_str().into(), scopes: Scopes::parse(&row.scopes), token: Some(digest) })
+    }
+
+    async fn look_up(&self, digest: [u8; 32]) -> Result<Option<Arc<TokenRow>>, Refusal> {
+        if let Some(known) = self.known.get(&digest)
+            && known.looked_up.elapsed() < TRUSTED_FOR
+        {
+            return Ok(Some(Arc::clone(&known.row)));
+        }
+        let store = Arc::clone(&self.store);
+        let read = tokio::task::spawn_blocking(move || store.reader().and_then(|reader| reader.token(&digest))).await;
+        let row = read.ok().and_then(Result::ok).ok_or_else(|| {
+            Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "tokens cannot be looked up right now: see Loadline's log")
+        })?;
+        let Some(row) = row.map(Arc::new) else {
+            self.known.remove(&digest);
+            return Ok(None);
+        };
+        if self.known.len() >= MAX_KNOWN {
+            self.known.clear();
+        }
+        self.known.insert(digest, Known { looked_up: Instant::now(), row: Arc::clone(&row) });
+        self.note_use(&row);
+        Ok(Some(row))
+    }
+
+    fn note_use(&self, row: &TokenRow) {
+        let now = now_ms();
+        if is_in_force(row) && row.last_used_at.is_none_or(|at| now - at > USE_NOTED_EVERY_MS) {
+            // Nobody waits for it, and a use that is not noted is no harm.
+            drop(self.store.submit(Change::TokenUsed { id: row.id, at: now }));
+        }
+    }
+}
+
+pub fn is_in_force(row: &TokenRow) -> bool {
+    row.revoked_at.is_none() && row.expires_at.is_none_or(|at| at > now_ms())
+}
+
+enum Given {
+    Nothing,
+    Token(Token),
+    /// Something that claims to be a token of ours and is not, or two different ones.
+    Wrong,
+}
+
+/// The token among the headers. Every header that has one is removed, so that none is forwarded.
+fn take_tokens(headers: &mut HeaderMap) -> Given {
+    let mut given = Given::Nothing;
+    for name in [AUTHORIZATION].into_iter().chain(OTHER_HEADERS) {
+        let values: Vec<String> = headers.get_all(&name).iter().map(|value| claimed(value.as_bytes())).collect();
+        if !values.iter().any(|value| Token::is_claimed(value)) {
+            continue;
+        }
+        headers.remove(&name);
+        for value in values {
+            given = match (Token::parse(&value), given) {
+                (Some(token), Given::Nothing) => Given::Token(token),
+                (Some(token), Given::Token(same)) if token == same => Given::Token(same),
+                (Some(_) | None, _) => Given::Wrong,
+            };
+        }
+    }
+    given
+}
+
+/// A header's value without its scheme.
+fn claimed(value: &[u8]) -> String {
+    let text = String::from_utf8_lossy(value);
+    let text = text.trim();
+    match text.split_once(char::is_whitespace) {
+        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("bearer") => rest.trim().to_owned(),
+        _ => text.to_owned(),
+    }
+}
+
+/// The same for all reasons: whoever guesses learns nothing.
+fn unauthorised() -> Refusal {
+    Refusal::new(
+        StatusCode::UNAUTHORIZED,
+        "a valid token is needed: send it as `Authorization: Bearer ll_…` (`loadline token create NAME` makes one)",
+    )
+}
+
+fn forbidden(scope: Scope) -> Refusal {
+    let scope = scope.name();
+    Refusal::new(StatusCode::FORBIDDEN, format!("this token may not do that: it needs the scope `{scope}`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_route_but_the_probes_asks_for_something() {
+        for (method, path, wanted) in [
+            (Method::GET, "/loadline/health", Access::Open),
+            (Method::GET, "/api/conversations/1/messages", Access::Token(Scope::Read)),
+            (Method::POST, "/api/conversations", Access::Token(Scope::Chat)),
+            (Method::DELETE, "/api/conversations/1", Access::Token(Scope::Chat)),
+            (Method::GET, "/api/snapshots/x/export", Access::Token(Scope::Read)),
+            (Method::GET, "/loadline/events", Access::Usual(Scope::Read)),
+            (Method::DELETE, "/api/delete", Access::Usual(Scope::Admin)),
+            (Method::POST, "/api/blobs/sha256:0", Access::Usual(Scope::Admin)),
+            (Method::POST, "/api/chat", Access::Usual(Scope::Chat)),
+            (Method::GET, "/api/conversationsx", Access::Usual(Scope::Chat)),
+            (Method::GET, "/loadline/healthy", Access::Usual(Scope::Chat)),
+        ] {
+            assert_eq!(access(&method, path), wanted, "{method} {path}");
+        }
+    }
+
+    #[test]
+    fn a_token_is_found_in_every_spelling_and_never_stays() {
+        let token = Token::new().expect("randomness");
+        let text = token.reveal();
+        for (name, value) in [
+            ("authorization", format!("Bearer {text}")),
+            ("authorization", format!("bearer   {text} ")),
+            ("authorization", text.to_owned()),
+            ("x-api-key", text.to_owned()),
+            ("api-key", text.to_owned()),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(name, value.trim_end().parse().expect("a value"));
+            assert!(matches!(take_tokens(&mut headers), Given::Token(found) if found == token), "{name}");
+            assert!(headers.is_empty(), "{name}");
+        }
+    }
+
+    #[test]
+    fn foreign_keys_pass_and_wrong_or_doubled_tokens_do_not() {
+        let mut headers = HeaderMap::new();
+        headers.insert("authorization", "Bearer ollama".parse().expect("a value"));
+        assert!(matches!(take_tokens(&mut headers), Given::Nothing));
+        assert_eq!(headers.len(), 1);
+        headers.insert("authorization", "Bearer ll_short".parse().expect("a value"));
+        assert!(matches!(take_tokens(&mut headers), Given::Wrong));
+        for name in ["authorization", "x-api-key"] {
+            let token = Token::new().expect("randomness");
+            headers.insert(name, token.reveal().parse().expect("a value"));
+        }
+        assert!(matches!(take_tokens(&mut headers), Given::Wrong));
+        assert!(headers.is_empty());
+    }
+
+    #[test]
+    fn admin_may_do_everything_and_an_unknown_scope_nothing() {
+        assert!(Scopes::parse("admin").allow(Scope::Read));
+        assert!(!Scopes::parse("read").allow(Scope::Chat));
+        assert!(!Scopes::parse("adminx,").allow(Scope::Read));
+        assert_eq!(Scopes::parse("read,chat").to_string(), "chat,read");
+    }
+}

@@ -1,0 +1,112 @@
+//! Which conversation a request belongs to: the one it goes on from, the one it names, or a new one.
+//!
+//! Everything is looked up for one user, so nobody can go on from, or name, what is somebody else's.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+use http::header::HeaderMap;
+
+use super::Gateway;
+use super::conversations::{Stored, Turn};
+use super::fit::links;
+use super::memo::Memo;
+use super::respond::Refusal;
+use crate::context::identity::{ConversationId, Placement};
+use crate::context::{Link, Message, Role};
+use crate::dialect::{Prompt, Request};
+
+/// Finds the conversation that a request belongs to: in memory, or else in the store, or else it is new.
+pub(super) async fn identify(
+    gateway: &Arc<Gateway>,
+    user: &Arc<str>,
+    headers: &HeaderMap,
+    request: &Request<'_>,
+    memo: Option<&Memo>,
+) -> Result<Turn, Refusal> {
+    let named = named_conversation(gateway, headers, user).await?;
+    let conversations = &gateway.conversations;
+    let (links, placement) = match &request.prompt {
+        Prompt::Chat(messages) => {
+            let links = links(gateway, user, request, messages, memo);
+            (Arc::clone(&links), find(gateway, user, &links).await)
+        }
+        // One prompt, one answer: a conversation by itself.
+        Prompt::Generate(generate) => {
+            let prompt = Message::plain(Role::User, generate.prompt.as_ref(), 0);
+            (conversations.links(user, &[prompt]), Placement::New)
+        }
+    };
+    let conversation = match (named, placement) {
+        (Some(named), _) => named,
+        (None, Placement::Continues { conversation, .. } | Placement::Branch { conversation, .. }) => conversation,
+        (None, Placement::New) => gateway.store.next_conversation(),
+    };
+    // What another conversation has stored is not stored in the named one.
+    let placement = match placement {
+        Placement::Continues { conversation: other, .. } | Placement::Branch { conversation: other, .. }
+            if other != conversation =>
+        {
+            Placement::New
+        }
+        same => same,
+    };
+    Ok(conversations.enter(user, links, placement, conversation))
+}
+
+/// Looks in memory, then in the store.
+async fn find(gateway: &Arc<Gateway>, user: &Arc<str>, links: &Arc<[Link]>) -> Placement {
+    let placement = gateway.conversations.find(links);
+    if placement != Placement::New || links.len() < 2 {
+        return placement;
+    }
+    let (store, asking, searched) = (Arc::clone(&gateway.store), Arc::clone(user), Arc::clone(links));
+    let stored = tokio::task::spawn_blocking(move || stored(&store, &asking, &searched)).await.ok().flatten();
+    let Some(stored) = stored else { return placement };
+    gateway.conversations.adopt(user, links, stored);
+    gateway.conversations.find(links)
+}
+
+/// The conversation that the store finds for a history.
+fn stored(store: &crate::store::Store, user: &str, links: &[Link]) -> Option<Stored> {
+    let reader = store.reader().ok()?;
+    let found = reader.find(user, links).ok()?.filter(|found| found.answered)?;
+    Some(Stored {
+        conversation: found.conversation,
+        shared: found.index + 1,
+        answered: found.answered,
+        tip: found.tip,
+        fronts: fronts(&reader.fronts(found.conversation).unwrap_or_default()),
+    })
+}
+
+fn fronts(rows: &[(Link, String, i64)]) -> Vec<(Link, crate::context::Front)> {
+    rows.iter().filter_map(|(link, body, _)| Some((*link, serde_json::from_str(body).ok()?))).collect()
+}
+
+/// The conversation that a client names, if it is that user's.
+async fn named_conversation(
+    gateway: &Arc<Gateway>,
+    headers: &HeaderMap,
+    user: &Arc<str>,
+) -> Result<Option<ConversationId>, Refusal> {
+    let Some(value) = headers.get("x-loadline-conversation") else { return Ok(None) };
+    let not_found = || Refusal::new(StatusCode::NOT_FOUND, "there is no such conversation");
+    let id: ConversationId = value.to_str().ok().and_then(|value| value.trim().parse().ok()).ok_or_else(not_found)?;
+    if let Some(owner) = gateway.conversations.owner(id) {
+        return if owner == *user { Ok(Some(id)) } else { Err(not_found()) };
+    }
+    let store = Arc::clone(&gateway.store);
+    let looked_up = tokio::task::spawn_blocking(move || {
+        let reader = store.reader().ok()?;
+        let owner = reader.conversation(id).ok()??.user;
+        Some((owner, fronts(&reader.fronts(id).unwrap_or_default())))
+    });
+    let (owner, fronts) = looked_up.await.ok().flatten().ok_or_else(not_found)?;
+    if owner != **user {
+        return Err(not_found());
+    }
+    let stored = Stored { conversation: id, shared: 0, answered: false, tip: false, fronts };
+    gateway.conversations.adopt(user, &[], stored);
+    Ok(Some(id))
+}
