@@ -11,12 +11,17 @@ macro_rules! say {
 
 mod bench;
 mod check;
+mod conversations;
 mod count;
+mod data;
 mod demo;
+mod history;
 mod serve;
 mod sim;
 mod snapshots;
 mod source;
+mod token;
+mod validate;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -39,7 +44,11 @@ enum Command {
     Serve(serve::Serve),
     Demo(demo::Demo),
     Sim(sim::SimCommand),
+    Conversations(conversations::Conversations),
     Snapshots(snapshots::Snapshots),
+    Token(token::TokenCommand),
+    Validate(validate::Validate),
+    History(history::HistoryCommand),
     Check(check::Check),
     Count(count::CountCommand),
     Bench(bench::Bench),
@@ -69,7 +78,11 @@ pub fn main() -> ExitCode {
                 Command::Serve(command) => command.run().await,
                 Command::Demo(command) => command.run().await,
                 Command::Sim(command) => command.run().await,
+                Command::Conversations(command) => command.run().await,
                 Command::Snapshots(command) => command.run(),
+                Command::Token(command) => command.run().await,
+                Command::Validate(command) => command.run().await,
+                Command::History(command) => command.run(),
                 Command::Check(command) => command.run().await,
                 Command::Count(command) => command.run().await,
                 Command::Bench(command) => command.run().await,

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 
 use super::{Outcome, stop_signal};
+use crate::api::first_token;
 use crate::config::{Config, Flags};
 use crate::proxy::Gateway;
 use crate::proxy::server::Server;
@@ -49,7 +50,17 @@ impl Serve {
         if gateway.upstream().is_at(addr) {
             bail!("upstream.url: http://{addr} is Loadline itself; Ollama is usually at http://127.0.0.1:11434");
         }
+        gateway.store.announce(&format!("http://{}", reachable(addr)))?;
+        let token_file = first_token::ensure(&gateway.store, &gateway.config.data_dir).await?;
         say!("listening on http://{addr}");
+        if let Some(path) = token_file {
+            tracing::info!(file = %path.display(), "a token of the user `local` for the history API is in this file");
+        }
+        if !addr.ip().is_loopback() && gateway.config.allowed_hosts.is_empty() {
+            tracing::warn!(
+                "clients elsewhere are refused until server.allowed_hosts has the name they use for this machine"
+            );
+        }
         tokio::spawn({
             let upstream = gateway.upstream().clone();
             async move {
@@ -64,7 +75,16 @@ impl Serve {
     }
 }
 
+/// The address under which commands on this machine reach it.
+fn reachable(addr: SocketAddr) -> SocketAddr {
+    match addr {
+        SocketAddr::V4(addr) if addr.ip().is_unspecified() => ([127, 0, 0, 1], addr.port()).into(),
+        SocketAddr::V6(addr) if addr.ip().is_unspecified() => (std::net::Ipv6Addr::LOCALHOST, addr.port()).into(),
+        other => other,
+    }
+}
+
 /// The environment, as far as it is text; what is not cannot be ours.
-fn variables() -> impl Iterator<Item = (String, String)> {
+pub(super) fn variables() -> impl Iterator<Item = (String, String)> {
     std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
 }

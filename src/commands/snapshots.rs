@@ -2,24 +2,25 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Result, anyhow};
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 
 use super::Outcome;
-use crate::config::data_dir;
+use super::conversations::write_out;
+use super::data::{DataDir, shown, when};
+use crate::api::conversations::{about_snapshot as about, in_full};
 use crate::dialect::Dialect;
-use crate::history::{canonical, message, system_prompts};
-use crate::store::{ReadOnly, SnapshotRow, open_read_only};
+use crate::history::{export, message, system_prompts};
+use crate::store::{ReadOnly, SnapshotRow};
 
 /// Look at the snapshots that rollovers have taken, and go on from one.
 ///
 /// Each rollover first keeps the whole conversation as it was. Works beside a running `loadline serve`.
 #[derive(Debug, Args)]
 pub(super) struct Snapshots {
-    /// Where conversations are kept [default: ~/.local/share/loadline]
-    #[arg(long, value_name = "DIR", global = true, env = "LOADLINE_STORE_DATA_DIR")]
-    data_dir: Option<PathBuf>,
+    #[command(flatten)]
+    data: DataDir,
     #[command(subcommand)]
     what: What,
 }
@@ -81,17 +82,12 @@ enum For {
 
 impl Snapshots {
     pub(super) fn run(self) -> Result<Outcome> {
-        let dir = self.data_dir.unwrap_or_else(|| data_dir(""));
-        let store = open_read_only(&dir).with_context(|| format!("nothing is stored in {}", dir.display()))?;
+        let store = self.data.read()?;
         match self.what {
             What::List { conversation, json } => list(&store, conversation, json)?,
             What::Show { id, json } => show(&store, &find(&store, &id)?, json)?,
             What::Export { id, output } => {
-                let lines = export(&store, &find(&store, &id)?)?;
-                match output {
-                    None => print!("{lines}"),
-                    Some(path) => std::fs::write(&path, lines).with_context(|| path.display().to_string())?,
-                }
+                write_out(output.as_deref(), &export::snapshot(&store, &find(&store, &id)?)?)?;
             }
             What::Restore { id, say, dialect, model } => restore(&store, &find(&store, &id)?, &say, dialect, model)?,
         }
@@ -101,17 +97,6 @@ impl Snapshots {
 
 fn find(store: &ReadOnly, id: &str) -> Result<SnapshotRow> {
     store.snapshot(id)?.ok_or_else(|| anyhow!("there is no snapshot `{id}`; `loadline snapshots list` shows all"))
-}
-
-fn when(at_ms: i64) -> String {
-    jiff::Timestamp::from_millisecond(at_ms).map(|at| at.strftime("%Y-%m-%d %H:%M:%S").to_string()).unwrap_or_default()
-}
-
-fn about(row: &SnapshotRow) -> Value {
-    json!({
-        "id": row.id, "conversation": row.conversation, "created_at": row.created_at, "reason": row.reason,
-        "messages": row.messages, "checkpoints": row.checkpoints, "tokens": row.tokens, "limit_tokens": row.limit_tokens,
-    })
 }
 
 fn list(store: &ReadOnly, conversation: Option<i64>, json: bool) -> Result<()> {
@@ -136,13 +121,10 @@ fn list(store: &ReadOnly, conversation: Option<i64>, json: bool) -> Result<()> {
 fn show(store: &ReadOnly, row: &SnapshotRow, json: bool) -> Result<()> {
     let messages = store.path(row.conversation, Some(row.link))?;
     if json {
-        let mut shown = about(row);
-        shown["system"] = system_prompts(&row.system).into();
-        let said = messages.iter().map(|message| {
-            json!({ "seq": message.seq, "role": message.role, "content": message.text, "status": message.status, "created_at": message.created_at })
-        });
-        shown["history"] = said.collect();
-        say!("{shown}");
+        let mut said = about(row);
+        said["system"] = system_prompts(&row.system).into();
+        said["history"] = messages.iter().map(|message| in_full(row.conversation, message)).collect();
+        say!("{said}");
         return Ok(());
     }
     say!(
@@ -154,18 +136,12 @@ fn show(store: &ReadOnly, row: &SnapshotRow, json: bool) -> Result<()> {
         row.limit_tokens
     );
     for text in system_prompts(&row.system) {
-        say!("system: {text}");
+        say!("system: {}", shown(&text));
     }
     for message in messages {
-        say!("{:>5}  {}  {}: {}", message.seq, when(message.created_at), message.role, message.text);
+        say!("{:>5}  {}  {}: {}", message.seq, when(message.created_at), message.role, shown(&message.text));
     }
     Ok(())
-}
-
-fn export(store: &ReadOnly, row: &SnapshotRow) -> Result<String> {
-    let messages = store.path(row.conversation, Some(row.link))?;
-    let model = store.conversation(row.conversation)?.map(|conversation| conversation.model).unwrap_or_default();
-    Ok(canonical::lines(&row.id, &model, &system_prompts(&row.system), &messages))
 }
 
 fn restore(store: &ReadOnly, row: &SnapshotRow, text: &str, dialect: For, model: Option<String>) -> Result<()> {

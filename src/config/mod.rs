@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::context::Window;
+use crate::history::intake::Limits;
 use crate::ollama::models::{ConfiguredWindow, full_name};
 
 pub use raw::{Durability, LogFormat, Mode, Raw};
@@ -42,6 +43,8 @@ pub struct Config {
     pub checkpoint: Checkpoint,
     pub recall: Recall,
     pub preprocess: Preprocess,
+    /// What the presets for handed-over histories allow.
+    pub history: Limits,
     pub data_dir: PathBuf,
     pub durability: Durability,
     pub log_format: LogFormat,
@@ -234,6 +237,7 @@ impl Config {
                 embed_model: named(raw.recall.embed_model),
             },
             preprocess: preprocess(&raw.preprocess, &raw.models),
+            history: raw.history,
             data_dir: data_dir(&raw.store.data_dir),
             durability: raw.store.durability,
             log_format: raw.log.format,
@@ -355,11 +359,16 @@ mod tests {
     fn the_shipped_file_names_every_key() {
         let written: toml::Table = toml::from_str(EXAMPLE).expect("valid");
         let all = toml::Table::try_from(Raw::default()).expect("a table");
-        for (section, keys) in &all {
-            for key in keys.as_table().into_iter().flat_map(|keys| keys.keys()) {
-                assert!(written[section].get(key).is_some(), "{section}.{key} is missing in config/loadline.toml");
+        fn compare(path: &str, all: &toml::Table, written: &toml::Table) {
+            for (key, value) in all {
+                let found = written.get(key);
+                assert!(found.is_some() || path.is_empty() && key == "models", "{path}{key} is missing in the file");
+                if let (Some(all), Some(written)) = (value.as_table(), found.and_then(toml::Value::as_table)) {
+                    compare(&format!("{path}{key}."), all, written);
+                }
             }
         }
+        compare("", &all, &written);
     }
 
     #[test]

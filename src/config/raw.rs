@@ -6,9 +6,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::history::intake::Limits;
+
 /// The sections that variables can reach.
 pub(super) const SECTIONS: &[&str] =
-    &["server", "auth", "upstream", "context", "checkpoint", "recall", "preprocess", "store", "log"];
+    &["server", "auth", "upstream", "context", "checkpoint", "recall", "preprocess", "history", "store", "log"];
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -20,6 +22,7 @@ pub struct Raw {
     pub checkpoint: Checkpoint,
     pub recall: Recall,
     pub preprocess: Preprocess,
+    pub history: Limits,
     pub store: Store,
     pub log: Log,
     pub models: BTreeMap<String, Model>,

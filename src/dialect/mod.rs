@@ -333,7 +333,11 @@ fn answer_room(number: Option<f64>) -> Option<u32> {
 }
 
 /// Makes a tool call whose arguments are the JSON object `arguments`.
-fn tool_call<'a>(id: Option<Cow<'a, str>>, name: Option<Cow<'a, str>>, arguments: Cow<'a, str>) -> ToolCall<'a> {
+pub(crate) fn tool_call<'a>(
+    id: Option<Cow<'a, str>>,
+    name: Option<Cow<'a, str>>,
+    arguments: Cow<'a, str>,
+) -> ToolCall<'a> {
     let canonical_arguments = canonical(&arguments);
     ToolCall { id: id.unwrap_or_default(), name: name.unwrap_or_default(), arguments, canonical_arguments }
 }

@@ -1,8 +1,16 @@
-//! Histories as they leave Loadline: read from the store, written for others.
+//! Histories that come from elsewhere, and histories that leave.
 //!
-//! [`canonical`] is the line format that other tools understand.
+//! * [`validate`] says whether a file is canonical JSONL, [`import`] reads one, [`export`] writes one.
+//! * [`intake`] checks a list of messages by one of two presets; [`handoff`] writes a conversation as a section of a
+//!   prompt, by the same presets.
+//! * [`arrival`] is whatever comes in, told apart.
 
-pub mod canonical;
+pub mod arrival;
+pub mod export;
+pub mod handoff;
+pub mod import;
+pub mod intake;
+pub mod validate;
 
 use std::borrow::Cow;
 

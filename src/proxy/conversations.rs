@@ -250,6 +250,21 @@ impl Conversations {
         state.archives.insert(covered, (clock, archive));
     }
 
+    /// The secret that links are made with.
+    pub fn key(&self) -> &ChainKey {
+        &self.key
+    }
+
+    /// Forgets a conversation and everything that was ready for it.
+    pub fn forget(&self, id: ConversationId) {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        for link in state.conversations.remove(&id).into_iter().flat_map(|known| known.links) {
+            state.links.forget(&link, id);
+            state.archives.remove(&link);
+        }
+    }
+
     /// Remembers a finished turn, so that the next one is recognised.
     pub fn record(&self, turn: &Turn, answer: Link) {
         let mut guard = self.state();

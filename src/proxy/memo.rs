@@ -113,6 +113,13 @@ impl Memos {
         candidates.into_iter().find(|memo| self.digest(&body.as_bytes()[..memo.end]) == memo.digest)
     }
 
+    /// Forgets everything that a user has sent.
+    pub fn forget(&self, user: &str) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.heads.values_mut().for_each(|memos| memos.retain(|memo| *memo.user != *user));
+        known.bytes = known.heads.values().flatten().map(|memo| memo.bytes).sum();
+    }
+
     /// Remembers a body that was read, behind the one it continues. `links` are those of all its messages.
     pub fn remember(
         &self,

@@ -20,10 +20,10 @@ pub mod memo;
 pub mod observe;
 mod own;
 pub mod path;
-mod preprocess;
+pub(crate) mod preprocess;
 pub mod recall;
 mod receipt;
-mod record;
+pub(crate) mod record;
 pub mod relay;
 pub mod respond;
 mod restore;
@@ -37,10 +37,11 @@ use futures_util::FutureExt;
 use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 
-use crate::api::auth::Keys;
+use crate::api::{self, auth::Keys};
 use crate::checkpoint::{Checkpoints, Cost};
 use crate::config::{self, Config};
 use crate::context::ChainKey;
+use crate::context::identity::ConversationId;
 use crate::dialect::{Dialect, ErrorShape};
 use crate::events::Events;
 use crate::ollama::client::AddressError;
@@ -113,6 +114,12 @@ impl Gateway {
         self.models.upstream()
     }
 
+    /// Forgets a conversation that was deleted.
+    pub fn forget(&self, user: &str, conversation: ConversationId) {
+        self.conversations.forget(conversation);
+        self.memos.forget(user);
+    }
+
     /// Answers one request. Never fails: whatever goes wrong becomes an answer.
     pub async fn handle(self: &Arc<Self>, request: Request<Incoming>) -> Response<ResponseBody> {
         let shape = match path::normalise(request.uri().path()) {
@@ -146,6 +153,9 @@ impl Gateway {
             Refusal::new(status, error.to_string())
         })?;
         let caller = self.keys.admit(&head.method, &path, &mut head.headers).await?;
+        if api::is_ours(&path) {
+            return api::answer(self, &caller, &head, &path, body).await;
+        }
         if own::is_ours(&path) {
             return own::answer(self, &caller, head, &path, body).await;
         }

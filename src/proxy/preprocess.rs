@@ -67,7 +67,7 @@ pub(super) async fn prepare(gateway: &Gateway, model: &Model, request: &Request<
 
 /// Whether a shorter version has its words from the original: a model that answers the message, or talks about
 /// something else, must not speak for the user.
-fn speaks_of(original: &str, shorter: &str) -> bool {
+pub(crate) fn speaks_of(original: &str, shorter: &str) -> bool {
     let words = |text: &str| -> Vec<String> {
         let words = text.split(|char: char| !char.is_alphanumeric()).filter(|word| word.chars().count() >= 4);
         words.map(str::to_lowercase).collect()

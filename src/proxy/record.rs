@@ -206,7 +206,7 @@ fn new_messages(
     .collect()
 }
 
-fn new_message(link: Link, message: &Message<'_>, raw: Option<&str>) -> NewMessage {
+pub(crate) fn new_message(link: Link, message: &Message<'_>, raw: Option<&str>) -> NewMessage {
     let call = |call: &crate::context::ToolCall<'_>| {
         let arguments = serde_json::from_str(&call.arguments).unwrap_or_else(|_| call.arguments.as_ref().into());
         serde_json::json!({ "id": call.id, "name": call.name, "arguments": serde_json::Value::clone(&arguments) })

@@ -1,7 +1,7 @@
 //! The one place where a failure of ours becomes an HTTP answer, in the dialect the client speaks.
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
+use http::header::{CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
 use http::{Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
@@ -50,6 +50,18 @@ impl From<UpstreamError> for Refusal {
         };
         Self::new(status, error.to_string())
     }
+}
+
+/// A file of lines to be kept.
+pub fn attachment(name: &str, lines: String) -> Response<ResponseBody> {
+    let mut response = json(StatusCode::OK, lines);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson; charset=utf-8"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if let Ok(disposition) = HeaderValue::from_str(&format!("attachment; filename=\"{name}\"")) {
+        headers.insert(CONTENT_DISPOSITION, disposition);
+    }
+    response
 }
 
 /// A JSON answer of ours.

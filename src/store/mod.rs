@@ -62,6 +62,11 @@ pub enum Durability {
     Normal,
 }
 
+/// Where the process that has the directory can be reached.
+pub fn serving_at(dir: &Path) -> Option<String> {
+    open::announced(dir)
+}
+
 /// Makes one change beside a serving process. Only for what no process remembers: tokens.
 pub fn change_beside(dir: &Path, change: &Change) -> Result<(), StoreError> {
     let path = open::database_path(dir);
@@ -84,7 +89,7 @@ pub struct Store {
     queue: Option<SyncSender<Job>>,
     thread: Option<JoinHandle<()>>,
     /// Let go of last, when the thread has ended.
-    _lock: File,
+    lock: File,
 }
 
 impl Store {
@@ -107,13 +112,18 @@ impl Store {
             readers,
             queue: Some(queue),
             thread: Some(thread.map_err(|error| StoreError::file(&path, error))?),
-            _lock: lock,
+            lock: lock,
         })
     }
 
     /// The secret of this installation, made on first use.
     pub fn secret(&self) -> Result<[u8; 32], StoreError> {
         secret::read_or_make(&self.dir)
+    }
+
+    /// Says where the process that has the directory can be reached, for commands that want to change things.
+    pub fn announce(&self, address: &str) -> Result<(), StoreError> {
+        open::announce(&self.dir, &self.lock, address)
     }
 
     /// A number that no stored conversation has.

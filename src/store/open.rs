@@ -4,7 +4,7 @@
 //! of a newer schema, and says which file it was. It never recreates, repairs or empties one.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io;
+use std::io::{self, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -14,6 +14,9 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, MAIN_DB, OpenFlags, TransactionBehavior};
 
 use super::{Durability, StoreError};
+
+/// Locked by the process that serves.
+const LOCK: &str = "loadline.lock";
 
 /// Each is applied once, in this order; `user_version` says how many were.
 const MIGRATIONS: &[&str] = &[include_str!("migrations/0001_first.sql"), include_str!("migrations/0002_history.sql")];
@@ -53,7 +56,7 @@ pub(super) fn make_dir(dir: &Path) -> Result<(), StoreError> {
 /// Locks the directory for one serving process, as long as the file is held. The system lets go of it
 /// when the process ends, however it ends.
 pub(super) fn lock(dir: &Path) -> Result<File, StoreError> {
-    let path = dir.join("loadline.lock");
+    let path = dir.join(LOCK);
     let file = private().write(true).create(true).truncate(false).open(&path);
     let file = file.map_err(|error| StoreError::file(&path, error))?;
     match file.try_lock() {
@@ -61,6 +64,21 @@ pub(super) fn lock(dir: &Path) -> Result<File, StoreError> {
         Err(TryLockError::WouldBlock) => Err(StoreError::InUse { path }),
         Err(TryLockError::Error(error)) => Err(StoreError::file(&path, error)),
     }
+}
+
+/// Writes an address into the file that is locked.
+pub(super) fn announce(dir: &Path, mut lock: &File, address: &str) -> Result<(), StoreError> {
+    let mut write = || {
+        lock.set_len(0)?;
+        lock.rewind()?;
+        lock.write_all(address.as_bytes())
+    };
+    write().map_err(|error| StoreError::file(&dir.join(LOCK), error))
+}
+
+/// The address in it.
+pub(super) fn announced(dir: &Path) -> Option<String> {
+    fs::read_to_string(dir.join(LOCK)).ok().filter(|address| address.starts_with("http://"))
 }
 
 /// The connection that writes, with the schema up to date.

@@ -144,6 +144,21 @@ impl Reads {
         self.many(&sql, params![conversation, after, limit], rows::turn)
     }
 
+    /// The latest turn that was counted.
+    pub fn latest_turn(&self, conversation: ConversationId) -> Result<Option<TurnRow>, StoreError> {
+        let sql = format!(
+            "{} WHERE conversation_id = ?1 AND limit_tokens > 0 ORDER BY turns.number DESC LIMIT 1",
+            rows::TURN
+        );
+        self.one(&sql, [conversation], rows::turn)
+    }
+
+    /// The place of a message in its history.
+    pub fn position(&self, conversation: ConversationId, message: i64) -> Result<Option<u32>, StoreError> {
+        let sql = "SELECT seq FROM messages WHERE id = ?1 AND conversation_id = ?2";
+        self.one(sql, [message, conversation], |row| row.get(0))
+    }
+
     /// The system prompts of the latest turn: a JSON array.
     pub fn latest_system(&self, conversation: ConversationId) -> Result<Option<String>, StoreError> {
         let sql = "SELECT system_prompts.body FROM turns JOIN system_prompts ON system_prompts.id = system_id

@@ -1,0 +1,361 @@
+//! `loadline conversations`: what was said, kept, found again, handed on and let go.
+
+use std::io::{BufRead, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use super::Outcome;
+use super::data::{DataDir, Writing, shown, when};
+use super::history::{PresetName, read};
+use super::source::DEFAULT_UPSTREAM;
+use crate::api::auth::LOCAL_USER;
+use crate::api::conversations::{about, hit, in_full, load, title};
+use crate::api::handoff::{self, Wanted};
+use crate::config::Windows;
+use crate::context::ChainKey;
+use crate::events::now_ms;
+use crate::history::arrival;
+use crate::history::export;
+use crate::history::import::Owner;
+use crate::history::intake::Limits;
+use crate::history::system_prompts;
+use crate::ollama::{Models, Upstream};
+use crate::store::{Change, ConversationRow, ReadOnly, Store};
+
+/// The share of a window that is kept free for an answer when a model shortens messages.
+const RESERVE: f64 = 0.15;
+
+/// Look at the conversations that went through Loadline, take some out, bring some in.
+///
+/// Works beside a running `loadline serve` and without one.
+#[derive(Debug, Args)]
+pub(super) struct Conversations {
+    #[command(flatten)]
+    data: DataDir,
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// List them, newest first
+    List {
+        /// Only those of one user
+        #[arg(long)]
+        user: Option<String>,
+        /// How many
+        #[arg(long, default_value_t = 50, value_name = "N")]
+        limit: u32,
+        /// Only those before this one, for the next page
+        #[arg(long, value_name = "ID")]
+        after: Option<i64>,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show one with its messages
+    Show {
+        id: i64,
+        /// As JSON, with how full the window was turn by turn
+        #[arg(long)]
+        json: bool,
+    },
+    /// Find messages that have all the words; the last word may be a beginning
+    Search {
+        #[arg(required = true)]
+        words: Vec<String>,
+        /// Only what one user said and was told
+        #[arg(long)]
+        user: Option<String>,
+        /// Only in one conversation
+        #[arg(long, value_name = "ID")]
+        conversation: Option<i64>,
+        /// How many
+        #[arg(long, default_value_t = 20, value_name = "N")]
+        limit: u32,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Write one as canonical JSONL, one message a line
+    Export {
+        id: i64,
+        /// To a file instead of standard output
+        #[arg(long, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
+    /// Bring in a conversation from elsewhere: canonical JSONL, or a JSON list of messages
+    ///
+    /// Every message is kept whole. A list is checked first, by the rules of the preset; what the preset makes of it
+    /// is kept beside it. Exit code 1: it cannot be taken.
+    Import {
+        /// The file; - is standard input
+        file: PathBuf,
+        /// How a list of messages is checked
+        #[arg(long, value_enum, default_value = "requirements-first")]
+        preset: PresetName,
+        /// Whose conversation it becomes
+        #[arg(long, default_value = LOCAL_USER)]
+        user: String,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Delete conversations for good: messages, snapshots, receipts, checkpoints, and their place in the search
+    Delete {
+        #[arg(required = true)]
+        ids: Vec<i64>,
+        /// Without asking
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Write one as a section of a prompt, for handing it to another agent
+    Handoff {
+        id: i64,
+        /// What matters most
+        #[arg(long, value_enum, default_value = "requirements-first")]
+        preset: PresetName,
+        /// The room there is, in tokens of the conversation's model
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+        tokens: Option<u32>,
+        /// Only the passages that bear on this task
+        #[arg(long, value_name = "TASK")]
+        thread: Option<String>,
+        /// Have the conversation's model shorten what the preset would cut
+        #[arg(long)]
+        compress: bool,
+        /// The Ollama that has the model, for counting and shortening
+        #[arg(long, value_name = "URL", env = "LOADLINE_UPSTREAM_URL", default_value = DEFAULT_UPSTREAM)]
+        upstream: String,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+impl Conversations {
+    pub(super) async fn run(self) -> Result<Outcome> {
+        let data = &self.data;
+        match self.what {
+            What::List { user, limit, after, json } => list(&data.read()?, user.as_deref(), limit, after, json)?,
+            What::Show { id, json } => show(&data.read()?, id, json)?,
+            What::Search { words, user, conversation, limit, json } => {
+                let hits = data.read()?.search(user.as_deref(), conversation, &words.join(" "), limit)?;
+                return Ok(found(&hits, json));
+            }
+            What::Export { id, output } => {
+                let store = data.read()?;
+                write_out(output.as_deref(), &export::conversation(&store, &find(&store, id)?)?)?;
+            }
+            What::Import { file, preset, user, json } => return import(data, &file, preset, &user, json).await,
+            What::Delete { ids, yes } => return delete(data, &ids, yes).await,
+            What::Handoff { id, preset, tokens, thread, compress, upstream, json } => {
+                let wanted = Wanted { preset: preset.into(), tokens, thread, compress };
+                return hand_over(&data.read()?, id, &upstream, &wanted, json).await;
+            }
+        }
+        Ok(Outcome::Fine)
+    }
+}
+
+/// To a file, or to standard output.
+pub(super) fn write_out(output: Option<&Path>, text: &str) -> Result<()> {
+    match output {
+        Some(path) => std::fs::write(path, text).with_context(|| path.display().to_string()),
+        None => Ok(std::io::stdout().lock().write_all(text.as_bytes())?),
+    }
+}
+
+fn find(store: &ReadOnly, id: i64) -> Result<ConversationRow> {
+    store.conversation(id)?.ok_or_else(|| anyhow!("there is no conversation {id}; see `loadline conversations list`"))
+}
+
+fn list(store: &ReadOnly, user: Option<&str>, limit: u32, after: Option<i64>, json: bool) -> Result<()> {
+    let rows = store.conversations(user, after, limit)?;
+    if json {
+        let with_user = |row: &ConversationRow| {
+            let mut shown = about(row);
+            shown["user"] = row.user.as_str().into();
+            shown
+        };
+        say!("{}", Value::from(rows.iter().map(with_user).collect::<Vec<_>>()));
+        return Ok(());
+    }
+    if rows.is_empty() {
+        say!("No conversations yet.");
+        return Ok(());
+    }
+    say!("{:>6}  {:<12} {:<19} {:>8}  {:<20} begins with", "id", "user", "last used (UTC)", "messages", "model");
+    for row in rows {
+        let (used, begins) = (when(row.updated_at), title(&row.title));
+        say!("{:>6}  {:<12} {used:<19} {:>8}  {:<20} {begins}", row.id, row.user, row.messages, shown(&row.model));
+    }
+    Ok(())
+}
+
+fn show(store: &ReadOnly, id: i64, json: bool) -> Result<()> {
+    let row = find(store, id)?;
+    let said = store.path(id, None)?;
+    let system = system_prompts(&store.latest_system(id)?.unwrap_or_default());
+    if json {
+        let mut shown = about(&row);
+        shown["user"] = row.user.into();
+        shown["system"] = system.into();
+        shown["load"] = store.turns(id)?.iter().filter_map(load).collect();
+        shown["history"] = said.iter().map(|message| in_full(id, message)).collect();
+        say!("{shown}");
+        return Ok(());
+    }
+    say!("conversation {id} of {}, with {}, {} messages", row.user, shown(&row.model), row.messages);
+    if let Some(turn) = store.latest_turn(id)?.as_ref().and_then(load) {
+        say!("last turn: {} of {} tokens ({})", turn["arrived_tokens"], turn["limit_tokens"], turn["usage"]);
+    }
+    for text in system {
+        say!("\nsystem: {}", shown(&text));
+    }
+    for message in said {
+        let unfinished = if message.status == "complete" { "" } else { " (unfinished)" };
+        say!("\n{:>5}  {}  {}{unfinished}:", message.seq, when(message.created_at), message.role);
+        say!("{}", shown(&message.text));
+        if let Some(calls) = &message.tool_calls {
+            say!("[calls {}]", shown(calls));
+        }
+    }
+    Ok(())
+}
+
+fn found(hits: &[crate::store::Hit], json: bool) -> Outcome {
+    if json {
+        say!("{}", Value::from(hits.iter().map(hit).collect::<Vec<_>>()));
+    } else {
+        for hit in hits {
+            let marked = hit.excerpt.replace('\u{2}', "«").replace('\u{3}', "»").replace('\n', " ");
+            say!("{:>6}  {}  {}: {}", hit.conversation, when(hit.created_at), hit.role, shown(&marked));
+        }
+    }
+    if hits.is_empty() {
+        eprintln!("nothing found");
+        return Outcome::No;
+    }
+    Outcome::Fine
+}
+
+async fn import(data: &DataDir, file: &Path, preset: PresetName, user: &str, json: bool) -> Result<Outcome> {
+    let body = read(file)?;
+    let preset = crate::history::intake::Preset::from(preset);
+    let (fine, said) = match data.write()? {
+        Writing::Server(address) => {
+            let path = format!("/api/conversations?preset={}", preset.name());
+            let call = data.call(&address, user, |client, address| client.post(format!("{address}{path}")).body(body));
+            let (status, text) = call.await?;
+            let said: Value = serde_json::from_str(&text).context("the server's answer")?;
+            (status == 201, said)
+        }
+        Writing::Own(store) => match arrival::read(&body, preset, &Limits::default(), jiff::Timestamp::now()) {
+            Err(refused) => (false, refused.said()),
+            Ok(arrived) => (true, take_in(&store, &arrived, user).await?),
+        },
+    };
+    if json {
+        say!("{said}");
+    } else {
+        tell(&file.display().to_string(), &said, fine);
+    }
+    Ok(if fine { Outcome::Fine } else { Outcome::No })
+}
+
+async fn take_in(store: &Store, arrived: &arrival::Arrival, user: &str) -> Result<Value> {
+    let key = ChainKey::new(store.secret()?);
+    let owner = Owner { key: &key, user, conversation: 0, now_ms: now_ms() };
+    let mut made = Vec::new();
+    for (import, about) in arrived.imports(&owner, || store.next_conversation()) {
+        store.submit(Change::Import(import)).await?;
+        made.push(about);
+    }
+    let mut said = json!({ "id": made.first().map(|one| one["id"].clone()), "conversations": made });
+    if let (Value::Object(said), Value::Object(more)) = (&mut said, arrived.said()) {
+        said.extend(more);
+    }
+    Ok(said)
+}
+
+fn tell(name: &str, said: &Value, fine: bool) {
+    for issue in ["errors", "warnings"].into_iter().filter_map(|kind| said[kind].as_array()).flatten() {
+        let place = issue["line"]
+            .as_u64()
+            .map_or_else(|| issue["field"].as_str().unwrap_or_default().to_owned(), |line| format!("line {line}"));
+        eprintln!("  {}: {}", shown(&place), shown(issue["message"].as_str().unwrap_or_default()));
+    }
+    if !fine {
+        eprintln!("{name} cannot be taken in: {}", shown(said["error"].as_str().unwrap_or_default()));
+        return;
+    }
+    for one in said["conversations"].as_array().into_iter().flatten() {
+        say!("conversation {} has {} messages from {name}", one["id"], one["messages"]);
+    }
+}
+
+async fn delete(data: &DataDir, ids: &[i64], yes: bool) -> Result<Outcome> {
+    let rows = {
+        let store = data.read()?;
+        ids.iter().map(|id| find(&store, *id)).collect::<Result<Vec<_>>>()?
+    };
+    for row in &rows {
+        eprintln!("conversation {} of {}: “{}”, {} messages", row.id, row.user, title(&row.title), row.messages);
+    }
+    if !yes && !confirmed(rows.len())? {
+        eprintln!("nothing was deleted");
+        return Ok(Outcome::No);
+    }
+    let writing = data.write()?;
+    for row in &rows {
+        match &writing {
+            Writing::Own(store) => store.submit(Change::Delete(row.id)).await?,
+            Writing::Server(address) => {
+                let path = format!("/api/conversations/{}", row.id);
+                let call = data.call(address, &row.user, |client, address| client.delete(format!("{address}{path}")));
+                let (status, text) = call.await?;
+                if status != 204 {
+                    bail!("the loadline at {address} answers {status}: {text}");
+                }
+            }
+        }
+        eprintln!("conversation {} is deleted", row.id);
+    }
+    Ok(Outcome::Fine)
+}
+
+fn confirmed(count: usize) -> Result<bool> {
+    let stdin = std::io::stdin();
+    if !stdin.is_terminal() {
+        bail!("nobody can be asked here: say --yes to delete");
+    }
+    eprint!("Delete {} for good? [y/N] ", if count == 1 { "it" } else { "all of them" });
+    let mut answer = String::new();
+    stdin.lock().read_line(&mut answer)?;
+    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
+}
+
+async fn hand_over(store: &ReadOnly, id: i64, upstream: &str, wanted: &Wanted, json: bool) -> Result<Outcome> {
+    let row = find(store, id)?;
+    let said = store.path(id, None)?;
+    let upstream = Upstream::new(upstream, Duration::from_secs(2), Duration::from_secs(600))?;
+    let models = Models::new(upstream, Box::new(Windows::default()));
+    let handed = handoff::made(&models, &Limits::default(), RESERVE, &row, &said, wanted).await;
+    let (handed, basis) = handed.map_err(|reason| anyhow!(reason))?;
+    if json {
+        say!("{:#}", handoff::said_of(&row, wanted, handed.as_ref(), basis));
+        return Ok(Outcome::Fine);
+    }
+    let Some(handed) = handed else {
+        eprintln!("nothing in conversation {id} bears on that");
+        return Ok(Outcome::No);
+    };
+    say!("{}", shown(&handed.section));
+    eprintln!("{} tokens ({basis}), {} messages left out", handed.tokens, handed.left_out);
+    Ok(Outcome::Fine)
+}

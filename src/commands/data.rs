@@ -1,0 +1,132 @@
+//! The data directory, as commands use it: to look, beside a server or without one, and to change, through the
+//! server where one is running.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use clap::Args;
+
+use crate::api::token::Token;
+use crate::config::data_dir;
+use crate::events::now_ms;
+use crate::store::{
+    Change, Durability, NewToken, ReadOnly, Store, StoreError, change_beside, open_read_only, serving_at,
+};
+
+/// A token for one call is good for this long.
+const CALL_MS: i64 = 60_000;
+
+/// What a server may take for one call: a large import waits for the disk.
+const CALL_TIMEOUT: Duration = Duration::from_secs(120);
+
+#[derive(Debug, Args)]
+pub(super) struct DataDir {
+    /// Where conversations are kept [default: ~/.local/share/loadline]
+    #[arg(long, value_name = "DIR", global = true, env = "LOADLINE_STORE_DATA_DIR")]
+    data_dir: Option<PathBuf>,
+}
+
+/// Who changes things.
+pub(super) enum Writing {
+    /// We do: no server is running.
+    Own(Box<Store>),
+    /// The server does, at this address.
+    Server(String),
+}
+
+impl DataDir {
+    pub(super) fn path(&self) -> PathBuf {
+        self.data_dir.clone().unwrap_or_else(|| data_dir(""))
+    }
+
+    pub(super) fn read(&self) -> Result<ReadOnly> {
+        let dir = self.path();
+        open_read_only(&dir).with_context(|| format!("nothing is stored in {}", dir.display()))
+    }
+
+    /// Opens the directory for writing, or finds the server that has it.
+    pub(super) fn write(&self) -> Result<Writing> {
+        let dir = self.path();
+        match Store::open(&dir, Durability::Full) {
+            Ok(store) => Ok(Writing::Own(Box::new(store))),
+            Err(StoreError::InUse { .. }) => {
+                let address = serving_at(&dir)
+                    .ok_or_else(|| anyhow!("another loadline has {} open; try again in a moment", dir.display()))?;
+                Ok(Writing::Server(address))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Changes tokens, beside a server if there is one.
+    pub(super) async fn change_tokens(&self, change: Change) -> Result<()> {
+        match self.write()? {
+            Writing::Own(store) => Ok(store.submit(change).await?),
+            Writing::Server(_) => Ok(change_beside(&self.path(), &change)?),
+        }
+    }
+
+    /// Calls the server on behalf of a user, with a token for this call only.
+    pub(super) async fn call(
+        &self,
+        address: &str,
+        user: &str,
+        request: impl FnOnce(reqwest::Client, &str) -> reqwest::RequestBuilder,
+    ) -> Result<(u16, String)> {
+        let dir = self.path();
+        let pass = Pass::new(&dir, user)?;
+        let client = reqwest::Client::builder().timeout(CALL_TIMEOUT).no_proxy().build()?;
+        let request = request(client, address).bearer_auth(pass.token.reveal());
+        let answer = request.send().await.with_context(|| format!("the loadline at {address} does not answer"))?;
+        let status = answer.status().as_u16();
+        let text = answer.text().await.with_context(|| format!("the answer of the loadline at {address}"))?;
+        if status >= 500 || status == 401 || status == 403 {
+            bail!("the loadline at {address} answers {status}: {text}");
+        }
+        Ok((status, text))
+    }
+}
+
+/// A token that ends with the call it was made for.
+struct Pass<'a> {
+    dir: &'a Path,
+    token: Token,
+}
+
+impl<'a> Pass<'a> {
+    fn new(dir: &'a Path, user: &str) -> Result<Self> {
+        let token = Token::new()?;
+        let new = NewToken {
+            name: format!("command-{}", uuid::Uuid::now_v7().simple()),
+            user: user.to_owned(),
+            digest: token.digest(),
+            hint: token.hint(),
+            scopes: "chat,read".to_owned(),
+            at: now_ms(),
+            expires_at: Some(now_ms() + CALL_MS),
+        };
+        change_beside(dir, &Change::CreateToken(new))?;
+        Ok(Self { dir, token })
+    }
+}
+
+impl Drop for Pass<'_> {
+    fn drop(&mut self) {
+        // Best effort: it expires by itself.
+        let row = open_read_only(self.dir).and_then(|store| store.token(&self.token.digest()));
+        if let Ok(Some(row)) = row {
+            let _ = change_beside(self.dir, &Change::RevokeToken { id: row.id, at: now_ms() });
+        }
+    }
+}
+
+/// A time for people, in UTC.
+pub(super) fn when(at_ms: i64) -> String {
+    jiff::Timestamp::from_millisecond(at_ms).map(|at| at.strftime("%Y-%m-%d %H:%M:%S").to_string()).unwrap_or_default()
+}
+
+/// A text that a terminal shows as it is, and does not obey.
+pub(super) fn shown(text: &str) -> String {
+    text.chars().map(|char| if char.is_control() && !matches!(char, '\n' | '\t') { '\u{fffd}' } else { char }).collect()
+}

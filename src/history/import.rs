@@ -1,0 +1,218 @@
+//! Reading canonical JSONL: a session becomes a conversation again.
+//!
+//! The opposite of [`super::export`]: what Loadline has exported gives back the same messages, and what others
+//! have written gives what they mean. Each line is kept as it came, so exporting gives the same bytes. A file
+//! with several sessions gives several conversations; a line goes behind its parent, so branches stay branches,
+//! and behind the line before it when it names none that was read. A file that does not pass the validation is
+//! not imported at all.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use super::export::NO_OUTPUT;
+use super::validate::{Options, Report, Validator};
+use crate::context::identity::ConversationId;
+use crate::context::{ChainKey, Link, Message, Role};
+use crate::dialect::tool_call;
+use crate::proxy::record::new_message;
+use crate::store::{Import, ImportedLine, ImportedMessage};
+
+/// What a conversation is said to have been had with when its file does not say.
+const UNKNOWN_MODEL: &str = "imported";
+
+/// Statuses that a message can have.
+const STATUSES: [&str; 3] = ["complete", "incomplete", "cancelled"];
+
+/// A session that was read.
+#[derive(Debug)]
+pub struct Session {
+    pub id: String,
+    pub provider: String,
+    pub model: String,
+    pub system: Vec<String>,
+    lines: Vec<Line>,
+}
+
+#[derive(Debug)]
+struct Line {
+    /// The line it follows, by its index.
+    parent: Option<usize>,
+    at_ms: i64,
+    status: &'static str,
+    messages: Vec<Message<'static>>,
+    /// The message as it was written, where it holds more than the messages do.
+    raw: Option<String>,
+    written: String,
+}
+
+/// Whose conversation it becomes.
+#[derive(Debug)]
+pub struct Owner<'a> {
+    pub key: &'a ChainKey,
+    pub user: &'a str,
+    pub conversation: ConversationId,
+    pub now_ms: i64,
+}
+
+/// Reads a file that is in memory. What does not pass gives the report that says why.
+pub fn sessions(text: &[u8], options: &Options) -> Result<(Vec<Session>, Report), Report> {
+    let mut validator = Validator::new(options);
+    let lines = || text.split(|byte| *byte == b'\n');
+    lines().for_each(|line| validator.line(line));
+    let report = validator.finish();
+    if !report.is_valid() {
+        return Err(report);
+    }
+    let mut sessions: Vec<Session> = Vec::new();
+    let mut known: HashMap<String, usize> = HashMap::new();
+    let mut places: HashMap<(usize, String), usize> = HashMap::new();
+    for line in lines() {
+        let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
+        let Ok(written) = std::str::from_utf8(line) else { continue };
+        let written = written.trim();
+        let Ok(read) = serde_json::from_str::<Value>(written) else { continue };
+        let id = text_of(&read["sessionId"]);
+        let at = *known.entry(id.clone()).or_insert_with(|| {
+            sessions.push(Session {
+                id,
+                provider: text_of(&read["provider"]),
+                model: UNKNOWN_MODEL.to_owned(),
+                system: Vec::new(),
+                lines: Vec::new(),
+            });
+            sessions.len() - 1
+        });
+        let session = &mut sessions[at];
+        let parent = read["parentUuid"].as_str().and_then(|uuid| places.get(&(at, uuid.to_owned())).copied());
+        places.insert((at, text_of(&read["uuid"])), session.lines.len());
+        session.add(&read, parent, written);
+    }
+    Ok((sessions, report))
+}
+
+impl Session {
+    pub fn messages(&self) -> usize {
+        self.lines.iter().map(|line| line.messages.len()).sum()
+    }
+
+    /// As the store takes it.
+    pub fn import(&self, owner: &Owner<'_>) -> Import {
+        let mut ends: Vec<Link> = Vec::with_capacity(self.lines.len());
+        let mut lines = Vec::with_capacity(self.lines.len());
+        for line in &self.lines {
+            let before = match line.parent {
+                Some(parent) => ends.get(parent),
+                None => ends.last(),
+            };
+            let mut link = before.copied().unwrap_or_else(|| owner.key.start(owner.user));
+            let mut messages = Vec::with_capacity(line.messages.len());
+            for (number, message) in line.messages.iter().enumerate() {
+                link = owner.key.extend(link, message);
+                let raw = line.raw.as_deref().filter(|_| number == 0);
+                messages.push(ImportedMessage {
+                    at: line.at_ms,
+                    answer: (message.role == Role::Assistant).then_some(line.status),
+                    message: new_message(link, message, raw),
+                });
+            }
+            ends.push(link);
+            lines.push(ImportedLine { after: line.parent, messages, written: Some(line.written.clone()) });
+        }
+        Import {
+            conversation: owner.conversation,
+            user: owner.user.to_owned(),
+            at: owner.now_ms,
+            model: self.model.clone(),
+            turn: uuid::Uuid::now_v7().simple().to_string(),
+            system: Value::from(self.system.clone()).to_string(),
+            session: Some(self.id.clone()),
+            provider: Some(self.provider.clone()),
+            intake: None,
+            lines,
+        }
+    }
+
+    fn add(&mut self, read: &Value, parent: Option<usize>, written: &str) {
+        let message = &read["message"];
+        if let Some(model) = message["model"].as_str().filter(|model| !model.is_empty()) {
+            self.model = model.to_owned();
+        }
+        let at = read["timestamp"].as_str().and_then(|at| at.parse::<jiff::Timestamp>().ok());
+        let metadata = &read["providerMetadata"];
+        let status = STATUSES.into_iter().find(|status| metadata["status"] == *status).unwrap_or("complete");
+        let is_meta = read["type"] == "meta";
+        if is_meta && message["role"] == "system" && self.messages() == 0 {
+            self.system.push(plain_text(&message["content"]));
+        }
+        let messages = if is_meta { Vec::new() } else { messages(message, metadata) };
+        let raw = messages.iter().any(|message| message.images > 0).then(|| message.to_string());
+        self.lines.push(Line {
+            parent,
+            at_ms: at.map_or(0, jiff::Timestamp::as_millisecond),
+            status,
+            messages,
+            raw,
+            written: written.to_owned(),
+        });
+    }
+}
+
+/// What Ollama would make of a canonical message: its text, then the results in it.
+fn messages(message: &Value, metadata: &Value) -> Vec<Message<'static>> {
+    let role = metadata["role"].as_str().or(message["role"].as_str()).unwrap_or("user").to_owned();
+    let role = Role::named(Cow::Owned(role));
+    let mut main = Message::plain(role, "", 0);
+    let mut results = Vec::new();
+    match &message["content"] {
+        Value::Array(blocks) => blocks.iter().for_each(|block| add_block(block, &mut main, &mut results)),
+        content => main.text = text_of(content).into(),
+    }
+    let says_something =
+        !main.text.is_empty() || main.images > 0 || !main.tool_calls.is_empty() || !main.thinking.is_empty();
+    let mut messages = Vec::new();
+    if says_something || results.is_empty() {
+        messages.push(main);
+    }
+    messages.append(&mut results);
+    for result in messages.iter_mut().filter(|message| message.role == Role::Tool) {
+        if metadata["empty"] == true && result.text == NO_OUTPUT {
+            result.text = Cow::Borrowed("");
+        }
+        result.tool_name = metadata["toolName"].as_str().map(|name| name.to_owned().into());
+        let named = metadata["toolCallId"].as_str().map(|id| id.to_owned().into());
+        result.tool_call_id = result.tool_call_id.take().or(named);
+    }
+    messages
+}
+
+fn add_block(block: &Value, main: &mut Message<'static>, results: &mut Vec<Message<'static>>) {
+    match block["type"].as_str() {
+        Some("text") => main.text.to_mut().push_str(block["text"].as_str().unwrap_or_default()),
+        Some("thinking") => main.thinking.to_mut().push_str(block["thinking"].as_str().unwrap_or_default()),
+        Some("image") => main.images += 1,
+        Some("tool_use") => {
+            let own = |name: &str| block[name].as_str().map(|text| Cow::Owned(text.to_owned()));
+            main.tool_calls.push(tool_call(own("id"), own("name"), block["input"].to_string().into()));
+        }
+        Some("tool_result") => {
+            let text = plain_text(&block["content"]);
+            let tool_call_id = block["tool_use_id"].as_str().map(|id| Cow::Owned(id.to_owned()));
+            results.push(Message { tool_call_id, ..Message::plain(Role::Tool, text, 0) });
+        }
+        _ => {}
+    }
+}
+
+/// A text, or the texts of blocks one after the other.
+fn plain_text(content: &Value) -> String {
+    match content {
+        Value::Array(blocks) => blocks.iter().filter_map(|block| block["text"].as_str()).collect(),
+        other => text_of(other),
+    }
+}
+
+fn text_of(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
