@@ -52,8 +52,10 @@ pub fn read(body: &[u8], preset: Preset, limits: &Limits, now: jiff::Timestamp) 
         Ok(value) if !is_session(&value) => list(&value, preset, limits, now).map(|list| Arrival::List(Box::new(list))),
         Err(error) if !looks_like_lines(body) => Err(Refused::Unreadable(error.to_string())),
         Ok(_) | Err(_) => {
-            let (sessions, report) =
-                import::sessions(body, &Options::at(now)).map_err(|report| Refused::Canonical(Box::new(report)))?;
+            let (sessions, report) = import::sessions(body, &Options::at(now)).map_err(Refused::Canonical)?;
+            if sessions.is_empty() {
+                return Err(Refused::Unreadable("there is nothing in it".to_owned()));
+            }
             Ok(Arrival::Canonical { sessions, report: Box::new(report) })
         }
     }

@@ -208,7 +208,8 @@ impl<'a> Export<'a> {
             blocks.push(json!({ "type": "thinking", "thinking": row.thinking }));
         }
         let pictures: Vec<Value> = (0..row.images).map(|_| self.image()).collect();
-        if !row.text.is_empty() && !(blocks.is_empty() && pictures.is_empty() && uses.is_empty()) {
+        let more_than_text = !blocks.is_empty() || !pictures.is_empty() || !uses.is_empty();
+        if !row.text.is_empty() && more_than_text {
             blocks.push(json!({ "type": "text", "text": row.text }));
         }
         blocks.extend(pictures);

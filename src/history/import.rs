@@ -57,13 +57,13 @@ pub struct Owner<'a> {
 }
 
 /// Reads a file that is in memory. What does not pass gives the report that says why.
-pub fn sessions(text: &[u8], options: &Options) -> Result<(Vec<Session>, Report), Report> {
+pub fn sessions(text: &[u8], options: &Options) -> Result<(Vec<Session>, Report), Box<Report>> {
     let mut validator = Validator::new(options);
     let lines = || text.split(|byte| *byte == b'\n');
     lines().for_each(|line| validator.line(line));
     let report = validator.finish();
     if !report.is_valid() {
-        return Err(report);
+        return Err(Box::new(report));
     }
     let mut sessions: Vec<Session> = Vec::new();
     let mut known: HashMap<String, usize> = HashMap::new();

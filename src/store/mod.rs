@@ -112,7 +112,7 @@ impl Store {
             readers,
             queue: Some(queue),
             thread: Some(thread.map_err(|error| StoreError::file(&path, error))?),
-            lock: lock,
+            lock,
         })
     }
 
