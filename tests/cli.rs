@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::live::gguf;
 use crate::stage::MODEL;
 
-fn loadline() -> Command {
+pub fn loadline() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_loadline"));
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("LOADLINE_")) {
         command.env_remove(name);
@@ -32,7 +32,7 @@ pub fn stdout(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).expect("text")
 }
 
-fn stderr(output: &Output) -> String {
+pub fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).expect("text")
 }
 
@@ -44,10 +44,10 @@ fn model_file(dir: &tempfile::TempDir) -> String {
 }
 
 /// A process that ends with the test.
-struct Running(Child, String);
+pub struct Running(Child, String);
 
 impl Running {
-    fn start(arguments: &[&str]) -> Self {
+    pub fn start(arguments: &[&str]) -> Self {
         let mut child =
             loadline().args(arguments).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
         let mut line = String::new();

@@ -1,6 +1,7 @@
 //! All integration tests, in one binary. Where to add what:
 //!
 //! * `flow/` — one file a rung of the ladder, or a property of the way through: real HTTP, simulated Ollama.
+//! * `history/` — the history API and its commands: who may read, what comes in, what goes out.
 //! * `dialects.rs` — the six APIs: what is understood, what is kept, what an edit looks like.
 //! * `inputs.rs` — bad bodies, bad paths, bad headers: one table, one row each.
 //! * `identity.rs` — properties of the hash chain.
@@ -13,6 +14,7 @@
 mod cli;
 mod dialects;
 mod flow;
+mod history;
 mod identity;
 mod inputs;
 mod live;

@@ -122,6 +122,15 @@ impl Stage {
         got(request.send().await.expect("an answer")).await
     }
 
+    pub async fn send(&self, method: &str, path: &str, body: &str, headers: &[(&str, &str)]) -> Got {
+        let method = method.parse().expect("a method");
+        let mut request = self.client.request(method, format!("{}{path}", self.url)).body(body.to_owned());
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        got(request.send().await.expect("an answer")).await
+    }
+
     pub async fn get(&self, path: &str) -> Got {
         got(self.client.get(format!("{}{path}", self.url)).send().await.expect("an answer")).await
     }

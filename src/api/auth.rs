@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use dashmap::DashMap;
 use http::header::{AUTHORIZATION, HeaderMap, HeaderName};
 use http::{Method, StatusCode};
@@ -240,14 +241,23 @@ fn take_tokens(headers: &mut HeaderMap) -> Given {
     given
 }
 
-/// A header's value without its scheme.
+/// What may be a token in a header's value. `Basic` is what comes of an address like `http://user:token@host`.
 fn claimed(value: &[u8]) -> String {
     let text = String::from_utf8_lossy(value);
     let text = text.trim();
-    match text.split_once(char::is_whitespace) {
-        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("bearer") => rest.trim().to_owned(),
-        _ => text.to_owned(),
+    let Some((scheme, rest)) = text.split_once(char::is_whitespace) else { return text.to_owned() };
+    let rest = rest.trim();
+    if scheme.eq_ignore_ascii_case("basic")
+        && let Some(pair) = BASE64_STANDARD.decode(rest).ok().and_then(|bytes| String::from_utf8(bytes).ok())
+    {
+        let token = pair.split(':').find(|part| Token::is_claimed(part));
+        return token.unwrap_or_default().to_owned();
     }
+    if scheme.eq_ignore_ascii_case("bearer") || !Token::is_claimed(rest) {
+        return rest.to_owned();
+    }
+    // A token under a scheme that it has no business under must not pass, and is no token.
+    format!("{rest} under {scheme}")
 }
 
 /// The same for all reasons: whoever guesses learns nothing.
@@ -294,6 +304,8 @@ mod tests {
             ("authorization", format!("Bearer {text}")),
             ("authorization", format!("bearer   {text} ")),
             ("authorization", text.to_owned()),
+            ("authorization", format!("Basic {}", BASE64_STANDARD.encode(format!("anyone:{text}")))),
+            ("authorization", format!("basic {}", BASE64_STANDARD.encode(format!("{text}:")))),
             ("x-api-key", text.to_owned()),
             ("api-key", text.to_owned()),
         ] {
@@ -310,8 +322,13 @@ mod tests {
         headers.insert("authorization", "Bearer ollama".parse().expect("a value"));
         assert!(matches!(take_tokens(&mut headers), Given::Nothing));
         assert_eq!(headers.len(), 1);
-        headers.insert("authorization", "Bearer ll_short".parse().expect("a value"));
-        assert!(matches!(take_tokens(&mut headers), Given::Wrong));
+        for wrong in ["Bearer ll_short", "Digest ll_short", "ll_"] {
+            headers.insert("authorization", wrong.parse().expect("a value"));
+            assert!(matches!(take_tokens(&mut headers), Given::Wrong), "{wrong}");
+            assert!(headers.is_empty(), "{wrong}");
+        }
+        headers.insert("authorization", "Basic b3RoZXI6a2V5".parse().expect("a value"));
+        assert!(matches!(take_tokens(&mut headers), Given::Nothing));
         for name in ["authorization", "x-api-key"] {
             let token = Token::new().expect("randomness");
             headers.insert(name, token.reveal().parse().expect("a value"));

@@ -78,8 +78,9 @@ fn message(row: &MessageRow) -> HistoryMessage {
 /// Only what bears on a task: the messages that speak of it, each with the one it answers or is answered by.
 pub fn thread(messages: Vec<HistoryMessage>, task: &str) -> Vec<HistoryMessage> {
     let index = Index::build(messages.iter().map(|message| message.content.as_str()));
-    let hits = index.rank(&Query { newest: task, before: None, semantic: None, keen: 1.0 });
+    let hits = index.rank(&Query { newest: task, before: None, semantic: None, keen: 0.0 });
     let mut wanted = vec![false; messages.len()];
+    eprintln!("{hits:?}");
     for hit in hits {
         wanted[hit.index] = true;
         let partner = if messages[hit.index].role == "user" { Some(hit.index + 1) } else { hit.index.checked_sub(1) };

@@ -1,0 +1,83 @@
+//! Deletion, while everything else goes on.
+
+use serde_json::json;
+
+use crate::stage::{Stage, chat_body};
+
+#[tokio::test]
+async fn a_deleted_conversation_is_gone_and_its_words_start_a_new_one() {
+    let stage = Stage::new().await;
+    let (alice, bob) = (stage.token("alice").await, stage.token("bob").await);
+    let bearer = format!("Bearer {alice}");
+    let as_alice = [("authorization", bearer.as_str())];
+    let mut said = json!([{ "role": "user", "content": "my zanzibar secret" }]);
+    let first = stage.post_with("/api/chat", chat_body(&said, 4096), &as_alice).await;
+    let id = first.header("x-loadline-conversation").to_owned();
+    let path = format!("/api/conversations/{id}");
+    assert_eq!(stage.send("DELETE", &path, "", &[("authorization", &format!("Bearer {bob}"))]).await.status, 404);
+    let gone = stage.send("DELETE", &path, "", &as_alice).await;
+    assert_eq!((gone.status, gone.text.as_str()), (204, ""));
+    assert_eq!(stage.send("DELETE", &path, "", &as_alice).await.status, 404);
+    for below in ["", "/messages", "/export"] {
+        assert_eq!(stage.get_as(&alice, &format!("{path}{below}")).await.status, 404, "{below}");
+    }
+    assert_eq!(stage.get_as(&alice, "/api/conversations/search?q=zanzibar").await.json()["results"], json!([]));
+    let everywhere = || {
+        let files = std::fs::read_dir(stage.data_dir()).expect("readable").map(|entry| entry.expect("entry").path());
+        files
+            .filter(|path| std::fs::read(path).expect("readable").windows(8).any(|bytes| bytes == b"zanzibar"))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(everywhere(), Vec::<std::path::PathBuf>::new());
+    // The client still has it, and goes on: that is a conversation of its own, stored whole.
+    said.as_array_mut()
+        .expect("an array")
+        .extend([first.json()["message"].clone(), json!({ "role": "user", "content": "go on" })]);
+    let again = stage.post_with("/api/chat", chat_body(&said, 4096), &as_alice).await;
+    assert_eq!(again.status, 200);
+    assert_ne!(again.header("x-loadline-conversation"), id);
+    assert_eq!(stage.stored(&again).len(), 4);
+}
+
+#[tokio::test]
+async fn a_long_conversation_with_snapshots_and_receipts_is_deleted_whole() {
+    let stage = Stage::new().await;
+    let alice = stage.token("alice").await;
+    let bearer = format!("Bearer {alice}");
+    let as_alice = [("authorization", bearer.as_str())];
+    let mut said = Vec::new();
+    for turn in 0..12 {
+        said.push(json!({ "role": "user", "content": crate::stage::words(&format!("zanzibar{turn}"), 60) }));
+        said.push(json!({ "role": "assistant", "content": crate::stage::words(&format!("reply{turn}"), 40) }));
+    }
+    said.push(json!({ "role": "user", "content": "where is zanzibar3?" }));
+    let got = stage.post_with("/api/chat", chat_body(&json!(said), 768), &as_alice).await;
+    assert_eq!(got.header("x-loadline-action"), "rollover", "{}", got.text);
+    let id = got.header("x-loadline-conversation").to_owned();
+    stage.settled().await;
+    let snapshot = stage.snapshots()[0].id.clone();
+    let export = stage.get_as(&alice, &format!("/api/snapshots/{snapshot}/export")).await;
+    assert_eq!((export.status, export.header("content-type")), (200, "application/x-ndjson; charset=utf-8"));
+    super::round_trip::assert_strict(&export.text);
+    let bob = stage.token("bob").await;
+    assert_eq!(stage.get_as(&bob, &format!("/api/snapshots/{snapshot}/export")).await.status, 404);
+    let listed = stage.get_as(&alice, &format!("/api/conversations/{id}/snapshots")).await.json();
+    assert_eq!(listed["snapshots"][0]["id"], snapshot);
+    let shown = stage.get_as(&alice, &format!("/api/snapshots/{snapshot}")).await.json();
+    assert_eq!(
+        shown["history"].as_array().expect("messages").len() as u64,
+        shown["messages"].as_u64().expect("a number")
+    );
+
+    assert_eq!(stage.send("DELETE", &format!("/api/conversations/{id}"), "", &as_alice).await.status, 204);
+    assert!(stage.snapshots().is_empty());
+    assert_eq!(stage.get_as(&alice, &format!("/api/snapshots/{snapshot}/export")).await.status, 404);
+    let counts = stage.gateway.store.reader().expect("reader").counts().expect("counts");
+    assert_eq!((counts.conversations, counts.messages, counts.turns), (0, 0, 0));
+    let stage = stage.restarted().await;
+    for entry in std::fs::read_dir(stage.data_dir()).expect("readable") {
+        let path = entry.expect("entry").path();
+        let bytes = std::fs::read(&path).expect("readable");
+        assert!(!bytes.windows(8).any(|bytes| bytes == b"zanzibar"), "{}", path.display());
+    }
+}
