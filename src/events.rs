@@ -46,11 +46,14 @@ impl Events {
 
     /// Hands a change to the store; readers of events wake when it is on disk.
     pub fn submit(&self, change: Change) -> impl Future<Output = Result<(), StoreError>> + Send + 'static {
+        let tells = change.tells();
         let ack: Ack = self.store.submit(change);
         let changed = Arc::clone(&self.changed);
         async move {
             let stored = ack.await;
-            changed.send_modify(|version| *version += 1);
+            if tells {
+                changed.send_modify(|version| *version += 1);
+            }
             stored
         }
     }

@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use dashmap::DashMap;
-use http::header::{AUTHORIZATION, HeaderMap, HeaderName};
+use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, StatusCode};
 
 use super::token::Token;
+use crate::dialect::Dialect;
 use crate::events::now_ms;
 use crate::proxy::respond::Refusal;
 use crate::store::{Change, Store, TokenRow};
@@ -33,8 +34,21 @@ const USE_NOTED_EVERY_MS: i64 = 60_000;
 /// Where a token may be.
 const OTHER_HEADERS: [HeaderName; 2] = [HeaderName::from_static("x-api-key"), HeaderName::from_static("api-key")];
 
-/// Paths below which models are made, changed and sent elsewhere.
-const MANAGEMENT: [&str; 6] = ["/api/create", "/api/push", "/api/pull", "/api/copy", "/api/delete", "/api/blobs"];
+/// What a token for chat opens at the upstream besides the gated routes. Everything else, such as making, sending
+/// and deleting models, is for admins, also what the upstream may learn to do tomorrow.
+const CHAT_ROUTES: [&str; 11] = [
+    "/",
+    "/api/tags",
+    "/api/ps",
+    "/api/show",
+    "/api/version",
+    "/api/embed",
+    "/api/embeddings",
+    "/v1/models",
+    "/v1/embeddings",
+    "/v1/messages/count_tokens",
+    "/loadline",
+];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
@@ -118,16 +132,20 @@ enum Access {
 fn access(method: &Method, path: &str) -> Access {
     let below = |root: &str| path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
     let reads = *method == Method::GET || *method == Method::HEAD;
-    if path == "/loadline/health" || path == "/loadline/ready" {
+    // A browser asks whether it may ask, and cannot show a token yet: the upstream answers that.
+    let preflight = *method == Method::OPTIONS && !crate::api::is_ours(path) && !below("/loadline");
+    if path == "/loadline/health" || path == "/loadline/ready" || preflight {
         Access::Open
-    } else if below("/api/conversations") || below("/api/snapshots") {
+    } else if crate::api::is_ours(path) {
         Access::Token(if reads { Scope::Read } else { Scope::Chat })
     } else if below("/loadline/events") || below("/loadline/receipts") {
         Access::Usual(Scope::Read)
-    } else if MANAGEMENT.into_iter().any(below) {
-        Access::Usual(Scope::Admin)
-    } else {
+    } else if Dialect::of_path(path).is_some()
+        || CHAT_ROUTES.into_iter().any(|root| root == path || root != "/" && below(root))
+    {
         Access::Usual(Scope::Chat)
+    } else {
+        Access::Usual(Scope::Admin)
     }
 }
 
@@ -166,9 +184,9 @@ impl Keys {
         if caller.scopes.allow(scope) { Ok(caller) } else { Err(forbidden(scope)) }
     }
 
-    /// Whether a token that was good is still good.
-    pub async fn still_good(&self, digest: [u8; 32]) -> bool {
-        matches!(self.look_up(digest).await, Ok(Some(row)) if is_in_force(&row))
+    /// Whether a token that was good is good no more. A store that is busy says nothing against it.
+    pub async fn is_over(&self, digest: [u8; 32]) -> bool {
+        self.look_up(digest).await.is_ok_and(|row| !row.is_some_and(|row| is_in_force(&row)))
     }
 
     async fn caller(&self, token: Token) -> Result<Caller, Refusal> {
@@ -184,6 +202,7 @@ impl Keys {
         {
             return Ok(Some(Arc::clone(&known.row)));
         }
+        let looked_up = Instant::now();
         let store = Arc::clone(&self.store);
         let read = tokio::task::spawn_blocking(move || store.reader().and_then(|reader| reader.token(&digest))).await;
         let row = read.ok().and_then(Result::ok).ok_or_else(|| {
@@ -196,7 +215,7 @@ impl Keys {
         if self.known.len() >= MAX_KNOWN {
             self.known.clear();
         }
-        self.known.insert(digest, Known { looked_up: Instant::now(), row: Arc::clone(&row) });
+        self.known.insert(digest, Known { looked_up, row: Arc::clone(&row) });
         self.note_use(&row);
         Ok(Some(row))
     }
@@ -221,7 +240,8 @@ enum Given {
     Wrong,
 }
 
-/// The token among the headers. Every header that has one is removed, so that none is forwarded.
+/// The token among the headers. Every header that has one in it, wherever and however, is removed, so that none
+/// is forwarded; one that is not where it belongs counts as wrong, not as absent.
 fn take_tokens(headers: &mut HeaderMap) -> Given {
     let mut given = Given::Nothing;
     for name in [AUTHORIZATION].into_iter().chain(OTHER_HEADERS) {
@@ -236,6 +256,14 @@ fn take_tokens(headers: &mut HeaderMap) -> Given {
                 (Some(token), Given::Token(same)) if token == same => Given::Token(same),
                 (Some(_) | None, _) => Given::Wrong,
             };
+        }
+    }
+    let elsewhere = |(name, value): (&HeaderName, &HeaderValue)| Token::is_in(value.as_bytes()).then(|| name.clone());
+    let elsewhere: Vec<HeaderName> = headers.iter().filter_map(elsewhere).collect();
+    for name in elsewhere {
+        headers.remove(&name);
+        if matches!(given, Given::Nothing) {
+            given = Given::Wrong;
         }
     }
     given
@@ -268,7 +296,7 @@ fn unauthorised() -> Refusal {
     )
 }
 
-fn forbidden(scope: Scope) -> Refusal {
+pub(super) fn forbidden(scope: Scope) -> Refusal {
     let scope = scope.name();
     Refusal::new(StatusCode::FORBIDDEN, format!("this token may not do that: it needs the scope `{scope}`"))
 }
@@ -289,8 +317,13 @@ mod tests {
             (Method::DELETE, "/api/delete", Access::Usual(Scope::Admin)),
             (Method::POST, "/api/blobs/sha256:0", Access::Usual(Scope::Admin)),
             (Method::POST, "/api/chat", Access::Usual(Scope::Chat)),
-            (Method::GET, "/api/conversationsx", Access::Usual(Scope::Chat)),
+            (Method::GET, "/api/conversationsx", Access::Usual(Scope::Admin)),
+            (Method::POST, "/api/signout", Access::Usual(Scope::Admin)),
+            (Method::GET, "/", Access::Usual(Scope::Chat)),
+            (Method::GET, "/v1/models/llama", Access::Usual(Scope::Chat)),
             (Method::GET, "/loadline/healthy", Access::Usual(Scope::Chat)),
+            (Method::OPTIONS, "/api/chat", Access::Open),
+            (Method::OPTIONS, "/api/conversations", Access::Token(Scope::Chat)),
         ] {
             assert_eq!(access(&method, path), wanted, "{method} {path}");
         }
@@ -335,6 +368,34 @@ mod tests {
         }
         assert!(matches!(take_tokens(&mut headers), Given::Wrong));
         assert!(headers.is_empty());
+    }
+
+    #[test]
+    fn a_token_in_the_wrong_place_is_taken_away_and_is_wrong() {
+        let token = Token::new().expect("randomness");
+        let text = token.reveal();
+        for (name, value) in [
+            ("authorization", format!("Bearer \"{text}\"")),
+            ("authorization", format!("Token {text}")),
+            ("authorization", format!("Bearer Bearer {text}")),
+            ("authorization", format!("Bearer x, Bearer {text}")),
+            ("x-api-key", format!("key={text}")),
+            ("x-goog-api-key", text.to_owned()),
+            ("cookie", format!("session={text}; a=b")),
+            ("referer", format!("http://localhost/?token={text}")),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(name, value.parse().expect("a value"));
+            assert!(matches!(take_tokens(&mut headers), Given::Wrong), "{name}: {value}");
+            assert!(headers.is_empty(), "{name}");
+        }
+        // Words that only look like the beginning of one are nobody's business.
+        let mut headers = HeaderMap::new();
+        headers.insert(
+            "user-agent",
+            "ll_thing/1.0 (ll_0123456789012345678901234567890123456789)".parse().expect("a value"),
+        );
+        assert!(matches!(take_tokens(&mut headers), Given::Nothing) && headers.len() == 1);
     }
 
     #[test]

@@ -8,13 +8,13 @@ use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::{Value, json};
 
 use super::query::invalid;
-use super::{Asked, blocking};
+use super::{Asked, blocking, reading_much};
 use crate::context::Usage;
 use crate::context::identity::ConversationId;
 use crate::events::now_ms;
 use crate::history::{self, export};
 use crate::proxy::respond::{self, Refusal, ResponseBody};
-use crate::store::{Change, ConversationRow, MessageRow, Reads, SnapshotRow, StoreError, TurnRow};
+use crate::store::{Change, ConversationRow, MessageRow, Reads, Rejection, SnapshotRow, StoreError, TurnRow};
 
 /// Messages, conversations and turns in one answer, unless asked otherwise.
 const DEFAULT_LIMIT: u32 = 50;
@@ -25,6 +25,10 @@ const TITLE_CHARS: usize = 80;
 
 pub(super) fn not_found() -> Refusal {
     Refusal::new(StatusCode::NOT_FOUND, "conversation not found")
+}
+
+fn is_owner(reads: &Reads, user: &str, id: ConversationId) -> Result<bool, StoreError> {
+    Ok(reads.owner(id)?.as_deref() == Some(user))
 }
 
 /// One conversation, if it is that user's.
@@ -48,24 +52,29 @@ pub(super) async fn list(asked: &Asked<'_>) -> Result<Response<ResponseBody>, Re
 pub(super) async fn messages(asked: &Asked<'_>, id: ConversationId) -> Result<Response<ResponseBody>, Refusal> {
     let query = asked.query()?;
     let (limit, after, full) = (query.limit(DEFAULT_LIMIT, MAX_LIMIT)?, query.number("after")?, query.flag("full")?);
+    let to = query.number("to")?;
     let user = Arc::clone(&asked.caller.user);
     let read = move |reads: &Reads| {
-        if owned(reads, &user, id)?.is_none() {
+        if !is_owner(reads, &user, id)? {
             return Ok(None);
         }
         let after = match after {
             None => Some(0),
             Some(message) => reads.position(id, message)?,
         };
-        let Some(after) = after else { return Ok(Some(None)) };
-        reads.path_page(id, None, after, limit).map(|rows| Some(Some(rows)))
+        let end = to.map(|message| reads.link(id, message)).transpose()?;
+        let (Some(after), None | Some(Some(_))) = (after, end) else { return Ok(Some(None)) };
+        reads.path_page(id, end.flatten(), after, limit).map(|rows| Some(Some(rows)))
     };
     let rows = blocking(asked.gateway, read).await?.ok_or_else(not_found)?;
-    let rows = rows.ok_or_else(|| invalid("after", "there is no such message in this conversation"))?;
+    let rows = rows.ok_or_else(|| invalid("after, to", "there is no such message in this conversation"))?;
     let shown: Vec<Value> = rows.iter().map(|row| if full { in_full(id, row) } else { message(id, row) }).collect();
     let mut response = ok(&Value::from(shown));
     if let Some(last) = rows.last().filter(|_| rows.len() == limit as usize) {
-        let next = format!("</api/conversations/{id}/messages?limit={limit}&after={}>; rel=\"next\"", last.id);
+        let full = if full { "&full=true" } else { "" };
+        let to = to.map(|to| format!("&to={to}")).unwrap_or_default();
+        let next =
+            format!("</api/conversations/{id}/messages?limit={limit}&after={}{to}{full}>; rel=\"next\"", last.id);
         if let Ok(next) = HeaderValue::from_str(&next) {
             response.headers_mut().insert(header::LINK, next);
         }
@@ -80,8 +89,9 @@ pub(super) async fn details(asked: &Asked<'_>, id: ConversationId) -> Result<Res
         let Some(row) = owned(reads, &user, id)? else { return Ok(None) };
         let mut shown = about(&row);
         shown["system"] = history::system_prompts(&reads.latest_system(id)?.unwrap_or_default()).into();
-        shown["snapshots"] = reads.snapshots(Some(id))?.len().into();
-        shown["checkpoints"] = reads.checkpoints(id)?.len().into();
+        let (snapshots, checkpoints) = reads.kept(id)?;
+        shown["snapshots"] = snapshots.into();
+        shown["checkpoints"] = checkpoints.into();
         shown["load"] = reads.latest_turn(id)?.as_ref().and_then(load).into();
         if let Some(intake) = reads.intake(id)? {
             shown["conversation_history"] = serde_json::from_str(&intake).unwrap_or_default();
@@ -91,14 +101,25 @@ pub(super) async fn details(asked: &Asked<'_>, id: ConversationId) -> Result<Res
     Ok(ok(&blocking(asked.gateway, read).await?.ok_or_else(not_found)?))
 }
 
+/// `GET /api/conversations/{id}/branches`: where each ends; `to=` reads one.
+pub(super) async fn branches(asked: &Asked<'_>, id: ConversationId) -> Result<Response<ResponseBody>, Refusal> {
+    let user = Arc::clone(&asked.caller.user);
+    let read = move |reads: &Reads| match is_owner(reads, &user, id)? {
+        false => Ok(None),
+        true => reads.tips(id).map(Some),
+    };
+    let tips = reading_much(asked.gateway, read).await?.ok_or_else(not_found)?;
+    Ok(ok(&json!({ "branches": tips.iter().map(about_branch).collect::<Vec<_>>() })))
+}
+
 /// `GET /api/conversations/{id}/load`: how full the window was, turn by turn.
 pub(super) async fn load_curve(asked: &Asked<'_>, id: ConversationId) -> Result<Response<ResponseBody>, Refusal> {
     let query = asked.query()?;
     let (limit, after) = (query.limit(MAX_LIMIT, 1000)?, query.number("after")?.unwrap_or(0));
     let user = Arc::clone(&asked.caller.user);
-    let read = move |reads: &Reads| match owned(reads, &user, id)? {
-        None => Ok(None),
-        Some(_) => reads.turns_page(id, after, limit + 1).map(Some),
+    let read = move |reads: &Reads| match is_owner(reads, &user, id)? {
+        false => Ok(None),
+        true => reads.turns_page(id, after, limit + 1).map(Some),
     };
     let turns = blocking(asked.gateway, read).await?.ok_or_else(not_found)?;
     let more = turns.len() > limit as usize;
@@ -111,9 +132,9 @@ pub(super) async fn load_curve(asked: &Asked<'_>, id: ConversationId) -> Result<
 /// `GET /api/conversations/{id}/snapshots`
 pub(super) async fn snapshots(asked: &Asked<'_>, id: ConversationId) -> Result<Response<ResponseBody>, Refusal> {
     let user = Arc::clone(&asked.caller.user);
-    let read = move |reads: &Reads| match owned(reads, &user, id)? {
-        None => Ok(None),
-        Some(_) => reads.snapshots(Some(id)).map(Some),
+    let read = move |reads: &Reads| match is_owner(reads, &user, id)? {
+        false => Ok(None),
+        true => reads.snapshots(Some(id)).map(Some),
     };
     let rows = blocking(asked.gateway, read).await?.ok_or_else(not_found)?;
     Ok(ok(&json!({ "snapshots": rows.iter().map(about_snapshot).collect::<Vec<_>>() })))
@@ -121,12 +142,18 @@ pub(super) async fn snapshots(asked: &Asked<'_>, id: ConversationId) -> Result<R
 
 /// `GET /api/conversations/{id}/export`
 pub(super) async fn export(asked: &Asked<'_>, id: ConversationId) -> Result<Response<ResponseBody>, Refusal> {
+    let to = asked.query()?.number("to")?;
     let user = Arc::clone(&asked.caller.user);
-    let read = move |reads: &Reads| match owned(reads, &user, id)? {
-        None => Ok(None),
-        Some(row) => export::conversation(reads, &row).map(Some),
+    let read = move |reads: &Reads| {
+        let Some(row) = owned(reads, &user, id)? else { return Ok(None) };
+        let end = to.map(|message| reads.link(id, message)).transpose()?;
+        match end {
+            Some(None) => Ok(Some(None)),
+            end => export::conversation(reads, &row, end.flatten()).map(|lines| Some(Some(lines))),
+        }
     };
-    let lines = blocking(asked.gateway, read).await?.ok_or_else(not_found)?;
+    let lines = reading_much(asked.gateway, read).await?.ok_or_else(not_found)?;
+    let lines = lines.ok_or_else(|| invalid("to", "there is no such message in this conversation"))?;
     Ok(respond::attachment(&format!("conversation-{id}.jsonl"), lines))
 }
 
@@ -134,17 +161,29 @@ pub(super) async fn export(asked: &Asked<'_>, id: ConversationId) -> Result<Resp
 pub(super) async fn delete(asked: &Asked<'_>, id: ConversationId) -> Result<Response<ResponseBody>, Refusal> {
     let user = Arc::clone(&asked.caller.user);
     let owner = Arc::clone(&user);
-    let found = blocking(asked.gateway, move |reads| owned(reads, &user, id)).await?;
-    found.ok_or_else(not_found)?;
-    let deleted = asked.gateway.events.submit(Change::Delete(id)).await;
-    asked.gateway.forget(&owner, id);
-    deleted.map_err(|error| {
-        tracing::error!(%error, "a conversation could not be deleted");
-        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the conversation could not be deleted: see Loadline's log")
-    })?;
+    let found = blocking(asked.gateway, move |reads| is_owner(reads, &user, id)).await?;
+    if !found {
+        return Err(not_found());
+    }
+    let gateway = Arc::clone(asked.gateway);
+    // It goes on if the client does not wait for it.
+    let deleted = tokio::spawn(async move { gateway.delete(&owner, id).await }).await;
+    match deleted {
+        Ok(Ok(())) => {}
+        Ok(Err(StoreError::Rejected(Rejection::UnknownConversation(_)))) => return Err(not_found()),
+        Ok(Err(error)) => {
+            tracing::error!(%error, "a conversation could not be deleted");
+            return Err(not_deleted());
+        }
+        Err(_) => return Err(not_deleted()),
+    }
     let mut response = respond::json(StatusCode::NO_CONTENT, String::new());
     response.headers_mut().remove(header::CONTENT_TYPE);
     Ok(response)
+}
+
+fn not_deleted() -> Refusal {
+    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the conversation could not be deleted: see Loadline's log")
 }
 
 /// `GET /api/conversations/search?q=`
@@ -154,7 +193,11 @@ pub(super) async fn search(asked: &Asked<'_>) -> Result<Response<ResponseBody>, 
     let words = words.ok_or_else(|| invalid("q", "say what to search for"))?.to_owned();
     let (limit, within) = (query.limit(20, MAX_LIMIT)?, query.number("conversation")?);
     let user = Arc::clone(&asked.caller.user);
-    let hits = blocking(asked.gateway, move |reads| reads.search(Some(&user), within, &words, limit)).await?;
+    // What was said a moment ago can be found, too.
+    if let Err(error) = asked.gateway.events.submit(Change::Index).await {
+        tracing::warn!(%error, "the search index could not be brought up to date");
+    }
+    let hits = reading_much(asked.gateway, move |reads| reads.search(Some(&user), within, &words, limit)).await?;
     let shown: Vec<Value> = hits.iter().map(hit).collect();
     Ok(ok(&json!({ "results": shown })))
 }
@@ -212,7 +255,7 @@ fn message(conversation: ConversationId, row: &MessageRow) -> Value {
 
 /// The same with everything that is stored of it.
 pub fn in_full(conversation: ConversationId, row: &MessageRow) -> Value {
-    let calls: Value = row.tool_calls.as_deref().and_then(|calls| serde_json::from_str(calls).ok()).unwrap_or_default();
+    let calls = history::calls(row);
     json!({
         "id": row.id,
         "conversation_id": conversation,
@@ -220,13 +263,18 @@ pub fn in_full(conversation: ConversationId, row: &MessageRow) -> Value {
         "role": row.role,
         "content": row.text,
         "thinking": Some(&row.thinking).filter(|thinking| !thinking.is_empty()),
-        "tool_calls": calls,
+        "tool_calls": Some(calls).filter(|calls| !calls.is_empty()),
         "tool_name": row.tool_name,
         "tool_call_id": row.tool_call_id,
         "images": row.images,
         "status": row.status,
         "created_at": time(row.created_at),
     })
+}
+
+/// The end of a branch.
+pub fn about_branch(tip: &MessageRow) -> Value {
+    json!({ "to": tip.id, "messages": tip.seq, "ends_with": title(&tip.text), "created_at": time(tip.created_at) })
 }
 
 /// How full the window was in a turn that was counted.
@@ -262,7 +310,7 @@ pub fn about_snapshot(row: &SnapshotRow) -> Value {
     })
 }
 
-/// A place that was found; what was found in it stands between `[` and `]` of `match`.
+/// A place that was found; in `marked`, what was found stands between « and ».
 pub fn hit(hit: &crate::store::Hit) -> Value {
     let plain: String = hit.excerpt.chars().filter(|char| !matches!(char, '\u{2}' | '\u{3}')).collect();
     json!({
@@ -271,8 +319,13 @@ pub fn hit(hit: &crate::store::Hit) -> Value {
         "role": hit.role,
         "created_at": time(hit.created_at),
         "excerpt": plain,
-        "marked": hit.excerpt.replace('\u{2}', "«").replace('\u{3}', "»"),
+        "marked": marked(hit),
     })
+}
+
+/// An excerpt with what was found between « and ».
+pub fn marked(hit: &crate::store::Hit) -> String {
+    hit.excerpt.replace('\u{2}', "«").replace('\u{3}', "»")
 }
 
 /// Now, as the API writes it.

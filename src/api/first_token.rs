@@ -44,7 +44,12 @@ pub async fn ensure(store: &Store, dir: &Path) -> Result<Option<PathBuf>, FirstT
         }
         Err(other) => return Err(failed(other)),
     };
-    if store.reader()?.token(&token.digest())?.is_none() {
+    let known = store.reader()?.token(&token.digest())?;
+    if known.as_ref().is_some_and(|row| !is_in_force(row)) {
+        // Revoked, or run out: the file is of no use any more.
+        return Ok(None);
+    }
+    if known.is_none() {
         let new = NewToken {
             name: LOCAL_USER.to_owned(),
             user: LOCAL_USER.to_owned(),

@@ -9,32 +9,22 @@ use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use http::{Response, StatusCode};
 use serde_json::{Value, json};
 
+use super::auth::{Scope, forbidden};
 use super::conversations::{not_found, now, owned};
 use super::query::{Query, invalid};
-use super::{Asked, blocking};
-use crate::context::Tokens;
+use super::{Asked, reading_much};
 use crate::context::identity::ConversationId;
-use crate::history::handoff::{self, Handed};
-use crate::history::intake::{Limits, Preset};
-use crate::ollama::count::rough_size;
-use crate::ollama::models::Model;
-use crate::ollama::{Models, count::off_the_worker};
+use crate::history::handoff::{self, Handed, Means, Wanted};
 use crate::proxy::respond::{self, Refusal, ResponseBody};
-use crate::store::{ConversationRow, MessageRow, Reads};
-use crate::tokenize::fallback;
-
-/// What was asked for.
-#[derive(Debug, Clone, Default)]
-pub struct Wanted {
-    pub preset: Preset,
-    pub tokens: Option<Tokens>,
-    pub thread: Option<String>,
-    pub compress: bool,
-}
+use crate::store::{ConversationRow, Reads};
 
 pub(super) async fn hand_over(asked: &Asked<'_>, id: ConversationId) -> Result<Response<ResponseBody>, Refusal> {
     let query = asked.query()?;
     let wanted = wanted(&query)?;
+    // Whoever may only read may not have a model work.
+    if wanted.compress && !asked.caller.scopes.allow(Scope::Chat) {
+        return Err(forbidden(Scope::Chat));
+    }
     let as_json = match query.get("format") {
         None => asked.head.headers.get(ACCEPT).is_some_and(|accept| accept == "application/json"),
         Some("json") => true,
@@ -46,12 +36,18 @@ pub(super) async fn hand_over(asked: &Asked<'_>, id: ConversationId) -> Result<R
         None => Ok(None),
         Some(row) => reads.path(id, None).map(|said| Some((row, said))),
     };
-    let (row, said) = blocking(asked.gateway, read).await?.ok_or_else(not_found)?;
-    let gateway = asked.gateway;
-    let handed = made(&gateway.models, &gateway.config.history, gateway.config.reserve, &row, &said, &wanted).await;
-    let (handed, basis) = handed.map_err(|refusal| Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, refusal))?;
+    let (row, said) = reading_much(asked.gateway, read).await?.ok_or_else(not_found)?;
+    let config = &asked.gateway.config;
+    let means = Means {
+        models: &asked.gateway.models,
+        limits: &config.history,
+        reserve: config.reserve,
+        patience: config.checkpoint.timeout,
+    };
+    let handed = handoff::made(&means, &row.model, &said, &wanted).await;
+    let handed = handed.map_err(|error| Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, error.to_string()))?;
     let mut response = if as_json {
-        respond::json(StatusCode::OK, said_of(&row, &wanted, handed.as_ref(), basis).to_string())
+        respond::json(StatusCode::OK, said_of(&row, &wanted, handed.as_ref()).to_string())
     } else {
         let text = handed.as_ref().map(|handed| handed.section.clone()).unwrap_or_default();
         let mut response = respond::json(StatusCode::OK, text);
@@ -63,10 +59,6 @@ pub(super) async fn hand_over(asked: &Asked<'_>, id: ConversationId) -> Result<R
 }
 
 fn wanted(query: &Query) -> Result<Wanted, Refusal> {
-    let preset = match query.get("preset") {
-        None => Preset::default(),
-        Some(name) => name.parse().map_err(|_| invalid("preset", "must be requirements-first or reasoning-first"))?,
-    };
     let tokens = match query.number("tokens")? {
         None => None,
         Some(number) => {
@@ -80,57 +72,18 @@ fn wanted(query: &Query) -> Result<Wanted, Refusal> {
         Some(_) => return Err(invalid("compress", "must be `model`")),
     };
     let thread = query.get("thread").map(str::trim).filter(|task| !task.is_empty()).map(str::to_owned);
-    Ok(Wanted { preset, tokens, thread, compress })
-}
-
-/// Makes the section. The model is only asked for where it is needed: for counting, and for shortening.
-pub async fn made(
-    models: &Models,
-    limits: &Limits,
-    reserve: f64,
-    row: &ConversationRow,
-    said: &[MessageRow],
-    wanted: &Wanted,
-) -> Result<(Option<Handed>, &'static str), String> {
-    let mut messages = handoff::messages(said);
-    let given = messages.len();
-    if let Some(task) = &wanted.thread {
-        messages = handoff::thread(messages, task);
-    }
-    let model: Option<Arc<Model>> = models.get(&row.model).await.ok();
-    let mut condensed = 0;
-    if wanted.compress {
-        let model = model.as_deref().ok_or_else(|| {
-            format!("compress: model `{}` is not there; is Ollama running? Without compress=model it is cut", row.model)
-        })?;
-        condensed = handoff::compress(&mut messages, wanted.preset, limits, models, model, reserve).await;
-    }
-    let count = |text: &str| match model.as_deref() {
-        Some(model) => rough_size(model, text),
-        None => fallback::estimate(text),
-    };
-    let basis = match model.as_deref() {
-        Some(model) if model.tokenizer.is_ok() => "exact",
-        Some(_) | None => "estimated",
-    };
-    let clock = jiff::tz::TimeZone::UTC.to_datetime(jiff::Timestamp::now());
-    let size = messages.iter().map(|message| message.content.len()).sum();
-    let handed =
-        off_the_worker(size, || handoff::hand_over(messages, wanted.preset, limits, wanted.tokens, count, clock));
-    let handed = handed.map_err(|error| format!("tokens: {error}"))?;
-    let handed = handed.map(|handed| Handed { left_out: given - handed.history.messages.len(), condensed, ..handed });
-    Ok((handed, basis))
+    Ok(Wanted { preset: query.preset()?, tokens, thread, compress })
 }
 
 /// The same for programs.
-pub fn said_of(row: &ConversationRow, wanted: &Wanted, handed: Option<&Handed>, basis: &str) -> Value {
+pub fn said_of(row: &ConversationRow, wanted: &Wanted, handed: Option<&Handed>) -> Value {
     json!({
         "conversation_id": row.id,
         "preset": wanted.preset.name(),
         "made_at": now(),
         "section": handed.map_or("", |handed| &handed.section),
         "tokens": handed.map_or(0, |handed| handed.tokens),
-        "basis": basis,
+        "basis": handed.map(|handed| handed.basis),
         "left_out": handed.map(|handed| handed.left_out),
         "condensed": handed.map_or(0, |handed| handed.condensed),
         "conversation_history": handed.map(|handed| &handed.history),

@@ -8,25 +8,20 @@ use std::sync::Arc;
 use http::{Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::Asked;
-use super::query::invalid;
 use crate::events::now_ms;
 use crate::history::arrival::{self, Arrival};
 use crate::history::import::Owner;
-use crate::history::intake::Preset;
 use crate::ollama::count::off_the_worker;
 use crate::proxy::respond::{self, Refusal, ResponseBody};
-use crate::store::Change;
 
 pub(super) async fn import(asked: &Asked<'_>, body: Incoming) -> Result<Response<ResponseBody>, Refusal> {
     let gateway = asked.gateway;
     let query = asked.query()?;
-    let preset: Preset = match query.get("preset") {
-        None => Preset::default(),
-        Some(name) => name.parse().map_err(|_| invalid("preset", "must be requirements-first or reasoning-first"))?,
-    };
+    let preset = query.preset()?;
+    let _turn = gateway.long_reads.acquire().await;
     let body = Limited::new(body, gateway.config.max_body_bytes).collect().await;
     let too_large = |_| {
         let reason = "the history is too large or incomplete (server.max_body_mb)";
@@ -41,26 +36,23 @@ pub(super) async fn import(asked: &Asked<'_>, body: Incoming) -> Result<Response
             return Ok(respond::json(StatusCode::UNPROCESSABLE_ENTITY, refused.said().to_string()));
         }
     };
-    let made = keep(asked, &arrived).await?;
-    let mut said = json!({ "id": made.first().map(|one| one["id"].clone()), "conversations": made });
-    if let (Value::Object(said), Value::Object(more)) = (&mut said, arrived.said()) {
-        said.extend(more);
-    }
+    let said = keep(asked, &arrived).await?;
     Ok(respond::json(StatusCode::CREATED, said.to_string()))
 }
 
-/// Stores everything, one conversation after the other, and waits until it is on disk.
-async fn keep(asked: &Asked<'_>, arrived: &Arrival) -> Result<Vec<Value>, Refusal> {
+/// Stores all of it or nothing, and waits until it is on disk. It goes on if the client does not wait.
+async fn keep(asked: &Asked<'_>, arrived: &Arrival) -> Result<Value, Refusal> {
     let gateway = asked.gateway;
     let user = Arc::clone(&asked.caller.user);
     let owner = Owner { key: gateway.conversations.key(), user: &user, conversation: 0, now_ms: now_ms() };
-    let mut made = Vec::new();
-    for (import, about) in arrived.imports(&owner, || gateway.store.next_conversation()) {
-        gateway.events.submit(Change::Import(import)).await.map_err(|error| {
-            tracing::error!(%error, "a history could not be stored");
-            Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the history could not be stored: see Loadline's log")
-        })?;
-        made.push(about);
-    }
-    Ok(made)
+    let (imports, said) = arrived.imports(&owner, || gateway.store.next_conversation());
+    let store = Arc::clone(&gateway.store);
+    let stored = tokio::spawn(async move { store.import(imports).await }).await;
+    let failed =
+        || Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the history could not be stored: see Loadline's log");
+    stored.map_err(|_| failed())?.map_err(|error| {
+        tracing::error!(%error, "a history could not be stored");
+        failed()
+    })?;
+    Ok(said)
 }

@@ -71,6 +71,7 @@ pub async fn answer(
         (&Method::GET, ["conversations", id]) => conversations::details(&asked, number(id)?).await,
         (&Method::DELETE, ["conversations", id]) => conversations::delete(&asked, number(id)?).await,
         (&Method::GET, ["conversations", id, "messages"]) => conversations::messages(&asked, number(id)?).await,
+        (&Method::GET, ["conversations", id, "branches"]) => conversations::branches(&asked, number(id)?).await,
         (&Method::GET, ["conversations", id, "load"]) => conversations::load_curve(&asked, number(id)?).await,
         (&Method::GET, ["conversations", id, "snapshots"]) => conversations::snapshots(&asked, number(id)?).await,
         (&Method::GET, ["conversations", id, "export"]) => conversations::export(&asked, number(id)?).await,
@@ -85,7 +86,7 @@ pub async fn answer(
 }
 
 fn is_route(segments: &[&str]) -> bool {
-    const BELOW: [&str; 5] = ["messages", "load", "snapshots", "export", "handoff"];
+    const BELOW: [&str; 6] = ["messages", "branches", "load", "snapshots", "export", "handoff"];
     match segments {
         ["conversations"] | ["conversations" | "snapshots", _] | ["snapshots", _, "export"] => true,
         ["conversations", _, below] => BELOW.contains(below),
@@ -95,6 +96,15 @@ fn is_route(segments: &[&str]) -> bool {
 
 fn number(id: &str) -> Result<ConversationId, Refusal> {
     id.parse().map_err(|_| query::invalid("conversation_id", "must be a whole number"))
+}
+
+/// The same for what reads long: only so many at once, so that the gate always finds a connection.
+async fn reading_much<T: Send + 'static>(
+    gateway: &Gateway,
+    read: impl FnOnce(&Reads) -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, Refusal> {
+    let _turn = gateway.long_reads.acquire().await;
+    blocking(gateway, read).await
 }
 
 /// Reads from the store where that holds nobody up.

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use http::StatusCode;
 use percent_encoding::percent_decode_str;
 
+use crate::history::intake::Preset;
 use crate::proxy::respond::Refusal;
 
 /// Named values, in order.
@@ -46,6 +47,12 @@ impl Query {
     pub(super) fn number(&self, name: &'static str) -> Result<Option<i64>, Refusal> {
         let read = |text: &str| text.parse().map_err(|_| invalid(name, "must be a whole number"));
         self.get(name).map(read).transpose()
+    }
+
+    /// How a history is cut.
+    pub(super) fn preset(&self) -> Result<Preset, Refusal> {
+        let wrong = |_| invalid("preset", "must be requirements-first or reasoning-first");
+        self.get("preset").map_or(Ok(Preset::default()), |name| name.parse().map_err(wrong))
     }
 
     /// Yes or no.

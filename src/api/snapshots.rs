@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::{Response, StatusCode};
 
 use super::conversations::{about_snapshot, in_full};
-use super::{Asked, blocking};
+use super::{Asked, reading_much};
 use crate::history::{export, system_prompts};
 use crate::proxy::respond::{self, Refusal, ResponseBody};
 use crate::store::{Reads, SnapshotRow, StoreError};
@@ -29,7 +29,7 @@ pub(super) async fn show(asked: &Asked<'_>, id: &str) -> Result<Response<Respons
         shown["history"] = said.iter().map(|message| in_full(row.conversation, message)).collect();
         Ok(Some(shown))
     };
-    let shown = blocking(asked.gateway, read).await?.ok_or_else(not_found)?;
+    let shown = reading_much(asked.gateway, read).await?.ok_or_else(not_found)?;
     Ok(respond::json(StatusCode::OK, shown.to_string()))
 }
 
@@ -40,6 +40,6 @@ pub(super) async fn export(asked: &Asked<'_>, id: &str) -> Result<Response<Respo
         None => Ok(None),
         Some(row) => export::snapshot(reads, &row).map(|lines| Some((row.id, lines))),
     };
-    let (id, lines) = blocking(asked.gateway, read).await?.ok_or_else(not_found)?;
+    let (id, lines) = reading_much(asked.gateway, read).await?.ok_or_else(not_found)?;
     Ok(respond::attachment(&format!("{id}.jsonl"), lines))
 }

@@ -43,6 +43,15 @@ impl Token {
         text.starts_with(PREFIX)
     }
 
+    /// Whether there is a token anywhere in some bytes.
+    pub fn is_in(bytes: &[u8]) -> bool {
+        memchr::memmem::find_iter(bytes, PREFIX.as_bytes()).any(|at| {
+            let text =
+                bytes.get(at..at + PREFIX.len() + RANDOM + CHECKSUM).and_then(|text| std::str::from_utf8(text).ok());
+            text.is_some_and(|text| Self::parse(text).is_some())
+        })
+    }
+
     pub fn parse(text: &str) -> Option<Self> {
         let rest = text.strip_prefix(PREFIX).filter(|rest| rest.len() == RANDOM + CHECKSUM)?;
         if !rest.bytes().all(|byte| byte.is_ascii_alphanumeric()) {

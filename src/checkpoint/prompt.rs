@@ -48,6 +48,19 @@ pub(crate) fn condense(text: &str, target_words: Tokens) -> String {
     )
 }
 
+/// Whether a shorter version has its words from the original: a model that answers the message, or talks about
+/// something else, must not speak for the user.
+pub(crate) fn speaks_of(original: &str, shorter: &str) -> bool {
+    let words = |text: &str| -> Vec<String> {
+        let words = text.split(|char: char| !char.is_alphanumeric()).filter(|word| word.chars().count() >= 4);
+        words.map(str::to_lowercase).collect()
+    };
+    let said: std::collections::HashSet<String> = words(original).into_iter().collect();
+    let new = words(shorter);
+    let known = new.iter().filter(|word| said.contains(*word)).count();
+    known * 2 >= new.len()
+}
+
 /// The versions of an answer: levels 1, 2 and 3, empty where there is none.
 pub(super) fn read(answer: &str) -> [String; 3] {
     let mut versions = [String::new(), String::new(), String::new()];
@@ -124,5 +137,12 @@ mod tests {
     #[test]
     fn a_sentence_that_begins_with_a_headings_word_is_no_heading() {
         assert_eq!(read("Detailed maps were bought.")[2], "- Detailed maps were bought.");
+    }
+
+    #[test]
+    fn a_shorter_version_must_have_its_words_from_the_original() {
+        let original = "Well, as I said, please translate the letter from Lindqvist into French, and mind the invoice number 4812.";
+        assert!(speaks_of(original, "Translate the letter from Lindqvist into French; mind invoice number 4812."));
+        assert!(!speaks_of(original, "Nobody argues with that line, because the sea reads it too."));
     }
 }

@@ -2,32 +2,29 @@
 
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Subcommand};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::Outcome;
 use super::data::{DataDir, Writing, shown, when};
 use super::history::{PresetName, read};
 use super::source::DEFAULT_UPSTREAM;
+use super::token::check_name;
 use crate::api::auth::LOCAL_USER;
-use crate::api::conversations::{about, hit, in_full, load, title};
-use crate::api::handoff::{self, Wanted};
-use crate::config::Windows;
-use crate::context::ChainKey;
+use crate::api::conversations::{about, about_branch, hit, in_full, load, marked, title};
+use crate::api::handoff::said_of;
+use crate::config::Config;
+use crate::context::{ChainKey, Link};
 use crate::events::now_ms;
 use crate::history::arrival;
 use crate::history::export;
+use crate::history::handoff::{self, Means, Wanted};
 use crate::history::import::Owner;
-use crate::history::intake::Limits;
 use crate::history::system_prompts;
 use crate::ollama::{Models, Upstream};
 use crate::store::{Change, ConversationRow, ReadOnly, Store};
-
-/// The share of a window that is kept free for an answer when a model shortens messages.
-const RESERVE: f64 = 0.15;
 
 /// Look at the conversations that went through Loadline, take some out, bring some in.
 ///
@@ -60,6 +57,9 @@ enum What {
     /// Show one with its messages
     Show {
         id: i64,
+        /// The branch that ends in this message [default: the one used last]
+        #[arg(long, value_name = "MESSAGE")]
+        to: Option<i64>,
         /// As JSON, with how full the window was turn by turn
         #[arg(long)]
         json: bool,
@@ -84,6 +84,9 @@ enum What {
     /// Write one as canonical JSONL, one message a line
     Export {
         id: i64,
+        /// The branch that ends in this message [default: the one used last]
+        #[arg(long, value_name = "MESSAGE")]
+        to: Option<i64>,
         /// To a file instead of standard output
         #[arg(long, value_name = "FILE")]
         output: Option<PathBuf>,
@@ -142,20 +145,23 @@ impl Conversations {
         let data = &self.data;
         match self.what {
             What::List { user, limit, after, json } => list(&data.read()?, user.as_deref(), limit, after, json)?,
-            What::Show { id, json } => show(&data.read()?, id, json)?,
+            What::Show { id, to, json } => show(&data.read()?, id, to, json)?,
             What::Search { words, user, conversation, limit, json } => {
+                // What was said a moment ago can be found, too.
+                data.change_beside(Change::Index).await?;
                 let hits = data.read()?.search(user.as_deref(), conversation, &words.join(" "), limit)?;
                 return Ok(found(&hits, json));
             }
-            What::Export { id, output } => {
+            What::Export { id, to, output } => {
                 let store = data.read()?;
-                write_out(output.as_deref(), &export::conversation(&store, &find(&store, id)?)?)?;
+                let end = branch(&store, id, to)?;
+                write_out(output.as_deref(), &export::conversation(&store, &find(&store, id)?, end)?)?;
             }
             What::Import { file, preset, user, json } => return import(data, &file, preset, &user, json).await,
             What::Delete { ids, yes } => return delete(data, &ids, yes).await,
             What::Handoff { id, preset, tokens, thread, compress, upstream, json } => {
                 let wanted = Wanted { preset: preset.into(), tokens, thread, compress };
-                return hand_over(&data.read()?, id, &upstream, &wanted, json).await;
+                return hand_over(&data.read()?, id, data.config()?, &upstream, &wanted, json).await;
             }
         }
         Ok(Outcome::Fine)
@@ -197,14 +203,23 @@ fn list(store: &ReadOnly, user: Option<&str>, limit: u32, after: Option<i64>, js
     Ok(())
 }
 
-fn show(store: &ReadOnly, id: i64, json: bool) -> Result<()> {
+/// The end of the branch that was asked for.
+fn branch(store: &ReadOnly, id: i64, to: Option<i64>) -> Result<Option<Link>> {
+    let Some(message) = to else { return Ok(None) };
+    let link = store.link(id, message)?;
+    Ok(Some(link.ok_or_else(|| anyhow!("conversation {id} has no message {message}; `show {id}` lists its branches"))?))
+}
+
+fn show(store: &ReadOnly, id: i64, to: Option<i64>, json: bool) -> Result<()> {
     let row = find(store, id)?;
-    let said = store.path(id, None)?;
+    let said = store.path(id, branch(store, id, to)?)?;
+    let tips = store.tips(id)?;
     let system = system_prompts(&store.latest_system(id)?.unwrap_or_default());
     if json {
         let mut shown = about(&row);
         shown["user"] = row.user.into();
         shown["system"] = system.into();
+        shown["branches"] = tips.iter().map(about_branch).collect();
         shown["load"] = store.turns(id)?.iter().filter_map(load).collect();
         shown["history"] = said.iter().map(|message| in_full(id, message)).collect();
         say!("{shown}");
@@ -213,6 +228,9 @@ fn show(store: &ReadOnly, id: i64, json: bool) -> Result<()> {
     say!("conversation {id} of {}, with {}, {} messages", row.user, shown(&row.model), row.messages);
     if let Some(turn) = store.latest_turn(id)?.as_ref().and_then(load) {
         say!("last turn: {} of {} tokens ({})", turn["arrived_tokens"], turn["limit_tokens"], turn["usage"]);
+    }
+    for tip in tips.iter().filter(|_| tips.len() > 1) {
+        say!("branch --to {}: {} messages, ends with “{}”", tip.id, tip.seq, title(&tip.text));
     }
     for text in system {
         say!("\nsystem: {}", shown(&text));
@@ -233,8 +251,8 @@ fn found(hits: &[crate::store::Hit], json: bool) -> Outcome {
         say!("{}", Value::from(hits.iter().map(hit).collect::<Vec<_>>()));
     } else {
         for hit in hits {
-            let marked = hit.excerpt.replace('\u{2}', "«").replace('\u{3}', "»").replace('\n', " ");
-            say!("{:>6}  {}  {}: {}", hit.conversation, when(hit.created_at), hit.role, shown(&marked));
+            let marked = shown(&marked(hit).replace('\n', " "));
+            say!("{:>6}  {}  {}: {marked}", hit.conversation, when(hit.created_at), hit.role);
         }
     }
     if hits.is_empty() {
@@ -245,6 +263,7 @@ fn found(hits: &[crate::store::Hit], json: bool) -> Outcome {
 }
 
 async fn import(data: &DataDir, file: &Path, preset: PresetName, user: &str, json: bool) -> Result<Outcome> {
+    check_name("user", user)?;
     let body = read(file)?;
     let preset = crate::history::intake::Preset::from(preset);
     let (fine, said) = match data.write()? {
@@ -255,7 +274,7 @@ async fn import(data: &DataDir, file: &Path, preset: PresetName, user: &str, jso
             let said: Value = serde_json::from_str(&text).context("the server's answer")?;
             (status == 201, said)
         }
-        Writing::Own(store) => match arrival::read(&body, preset, &Limits::default(), jiff::Timestamp::now()) {
+        Writing::Own(store) => match arrival::read(&body, preset, &data.config()?.history, jiff::Timestamp::now()) {
             Err(refused) => (false, refused.said()),
             Ok(arrived) => (true, take_in(&store, &arrived, user).await?),
         },
@@ -271,15 +290,8 @@ async fn import(data: &DataDir, file: &Path, preset: PresetName, user: &str, jso
 async fn take_in(store: &Store, arrived: &arrival::Arrival, user: &str) -> Result<Value> {
     let key = ChainKey::new(store.secret()?);
     let owner = Owner { key: &key, user, conversation: 0, now_ms: now_ms() };
-    let mut made = Vec::new();
-    for (import, about) in arrived.imports(&owner, || store.next_conversation()) {
-        store.submit(Change::Import(import)).await?;
-        made.push(about);
-    }
-    let mut said = json!({ "id": made.first().map(|one| one["id"].clone()), "conversations": made });
-    if let (Value::Object(said), Value::Object(more)) = (&mut said, arrived.said()) {
-        said.extend(more);
-    }
+    let (imports, said) = arrived.imports(&owner, || store.next_conversation());
+    store.import(imports).await?;
     Ok(said)
 }
 
@@ -314,7 +326,7 @@ async fn delete(data: &DataDir, ids: &[i64], yes: bool) -> Result<Outcome> {
     let writing = data.write()?;
     for row in &rows {
         match &writing {
-            Writing::Own(store) => store.submit(Change::Delete(row.id)).await?,
+            Writing::Own(store) => store.delete(row.id).await?,
             Writing::Server(address) => {
                 let path = format!("/api/conversations/{}", row.id);
                 let call = data.call(address, &row.user, |client, address| client.delete(format!("{address}{path}")));
@@ -340,15 +352,27 @@ fn confirmed(count: usize) -> Result<bool> {
     Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
 }
 
-async fn hand_over(store: &ReadOnly, id: i64, upstream: &str, wanted: &Wanted, json: bool) -> Result<Outcome> {
+async fn hand_over(
+    store: &ReadOnly,
+    id: i64,
+    config: Config,
+    upstream: &str,
+    wanted: &Wanted,
+    json: bool,
+) -> Result<Outcome> {
     let row = find(store, id)?;
     let said = store.path(id, None)?;
-    let upstream = Upstream::new(upstream, Duration::from_secs(2), Duration::from_secs(600))?;
-    let models = Models::new(upstream, Box::new(Windows::default()));
-    let handed = handoff::made(&models, &Limits::default(), RESERVE, &row, &said, wanted).await;
-    let (handed, basis) = handed.map_err(|reason| anyhow!(reason))?;
+    let upstream = Upstream::new(upstream, config.connect_timeout, config.first_byte_timeout)?;
+    let models = Models::new(upstream, Box::new(config.windows));
+    let means = Means {
+        models: &models,
+        limits: &config.history,
+        reserve: config.reserve,
+        patience: config.checkpoint.timeout,
+    };
+    let handed = handoff::made(&means, &row.model, &said, wanted).await?;
     if json {
-        say!("{:#}", handoff::said_of(&row, wanted, handed.as_ref(), basis));
+        say!("{:#}", said_of(&row, wanted, handed.as_ref()));
         return Ok(Outcome::Fine);
     }
     let Some(handed) = handed else {
@@ -356,6 +380,6 @@ async fn hand_over(store: &ReadOnly, id: i64, upstream: &str, wanted: &Wanted, j
         return Ok(Outcome::No);
     };
     say!("{}", shown(&handed.section));
-    eprintln!("{} tokens ({basis}), {} messages left out", handed.tokens, handed.left_out);
+    eprintln!("{} tokens ({}), {} messages left out", handed.tokens, handed.basis, handed.left_out);
     Ok(Outcome::Fine)
 }

@@ -7,12 +7,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 
+use super::serve::variables;
+
 use crate::api::token::Token;
-use crate::config::data_dir;
+use crate::config::{Config, Flags};
 use crate::events::now_ms;
-use crate::store::{
-    Change, Durability, NewToken, ReadOnly, Store, StoreError, change_beside, open_read_only, serving_at,
-};
+use crate::store::{self, Change, Durability, NewToken, ReadOnly, Store, StoreError, open_read_only, serving_at};
 
 /// A token for one call is good for this long.
 const CALL_MS: i64 = 60_000;
@@ -25,6 +25,9 @@ pub(super) struct DataDir {
     /// Where conversations are kept [default: ~/.local/share/loadline]
     #[arg(long, value_name = "DIR", global = true, env = "LOADLINE_STORE_DATA_DIR")]
     data_dir: Option<PathBuf>,
+    /// Configuration file, for where that is and for limits
+    #[arg(long, value_name = "FILE", global = true, env = "LOADLINE_CONFIG")]
+    config: Option<PathBuf>,
 }
 
 /// Who changes things.
@@ -36,18 +39,29 @@ pub(super) enum Writing {
 }
 
 impl DataDir {
-    pub(super) fn path(&self) -> PathBuf {
-        self.data_dir.clone().unwrap_or_else(|| data_dir(""))
+    /// The configuration as a server would have it.
+    pub(super) fn config(&self) -> Result<Config> {
+        let flags = Flags { data_dir: self.data_dir.clone(), ..Flags::default() };
+        Ok(Config::load(self.config.as_deref(), variables(), flags)?)
+    }
+
+    fn path(&self) -> Result<PathBuf> {
+        Ok(self.config()?.data_dir)
     }
 
     pub(super) fn read(&self) -> Result<ReadOnly> {
-        let dir = self.path();
-        open_read_only(&dir).with_context(|| format!("nothing is stored in {}", dir.display()))
+        let dir = self.path()?;
+        match open_read_only(&dir) {
+            Err(StoreError::File { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+                bail!("nothing is stored in {}: `loadline serve` has not run there yet", dir.display())
+            }
+            other => Ok(other?),
+        }
     }
 
     /// Opens the directory for writing, or finds the server that has it.
     pub(super) fn write(&self) -> Result<Writing> {
-        let dir = self.path();
+        let dir = self.path()?;
         match Store::open(&dir, Durability::Full) {
             Ok(store) => Ok(Writing::Own(Box::new(store))),
             Err(StoreError::InUse { .. }) => {
@@ -59,11 +73,11 @@ impl DataDir {
         }
     }
 
-    /// Changes tokens, beside a server if there is one.
-    pub(super) async fn change_tokens(&self, change: Change) -> Result<()> {
+    /// Makes a change that needs no server to know of it, beside one if there is one.
+    pub(super) async fn change_beside(&self, change: Change) -> Result<()> {
         match self.write()? {
             Writing::Own(store) => Ok(store.submit(change).await?),
-            Writing::Server(_) => Ok(change_beside(&self.path(), &change)?),
+            Writing::Server(_) => Ok(store::change_beside(&self.path()?, &change)?),
         }
     }
 
@@ -74,9 +88,13 @@ impl DataDir {
         user: &str,
         request: impl FnOnce(reqwest::Client, &str) -> reqwest::RequestBuilder,
     ) -> Result<(u16, String)> {
-        let dir = self.path();
+        let dir = self.path()?;
         let pass = Pass::new(&dir, user)?;
-        let client = reqwest::Client::builder().timeout(CALL_TIMEOUT).no_proxy().build()?;
+        let client = reqwest::Client::builder()
+            .timeout(CALL_TIMEOUT)
+            .no_proxy()
+            .redirect(reqwest::redirect::Policy::none())
+            .build()?;
         let request = request(client, address).bearer_auth(pass.token.reveal());
         let answer = request.send().await.with_context(|| format!("the loadline at {address} does not answer"))?;
         let status = answer.status().as_u16();
@@ -106,7 +124,7 @@ impl<'a> Pass<'a> {
             at: now_ms(),
             expires_at: Some(now_ms() + CALL_MS),
         };
-        change_beside(dir, &Change::CreateToken(new))?;
+        store::change_beside(dir, &Change::CreateToken(new))?;
         Ok(Self { dir, token })
     }
 }
@@ -116,7 +134,7 @@ impl Drop for Pass<'_> {
         // Best effort: it expires by itself.
         let row = open_read_only(self.dir).and_then(|store| store.token(&self.token.digest()));
         if let Ok(Some(row)) = row {
-            let _ = change_beside(self.dir, &Change::RevokeToken { id: row.id, at: now_ms() });
+            let _ = store::change_beside(self.dir, &Change::RevokeToken { id: row.id, at: now_ms() });
         }
     }
 }

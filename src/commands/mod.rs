@@ -25,6 +25,7 @@ mod validate;
 
 use std::io::Write;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use clap::{Parser, Subcommand};
 
@@ -104,11 +105,18 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// What the process ends with when whoever reads goes away half-way. Nothing, unless the answer is no already.
+static CODE_IF_NOBODY_READS: AtomicU8 = AtomicU8::new(0);
+
+fn if_nobody_reads(code: u8) {
+    CODE_IF_NOBODY_READS.store(code, Ordering::Relaxed);
+}
+
 fn print(line: std::fmt::Arguments<'_>) {
     let mut out = std::io::stdout().lock();
     if let Err(error) = writeln!(out, "{line}").and_then(|()| out.flush()) {
         if error.kind() == std::io::ErrorKind::BrokenPipe {
-            std::process::exit(0);
+            std::process::exit(CODE_IF_NOBODY_READS.load(Ordering::Relaxed).into());
         }
         eprintln!("error: standard output: {error}");
         std::process::exit(2);

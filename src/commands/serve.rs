@@ -26,7 +26,7 @@ pub(super) struct Serve {
     /// The Ollama to forward to [default: http://127.0.0.1:11434]
     #[arg(long, value_name = "URL")]
     upstream: Option<String>,
-    /// Where snapshots and secrets are kept [default: ~/.local/share/loadline]
+    /// Where conversations and secrets are kept [default: ~/.local/share/loadline]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
     /// Configuration file

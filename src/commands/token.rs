@@ -98,7 +98,7 @@ impl TokenCommand {
                     at: now,
                     expires_at,
                 };
-                self.data.change_tokens(Change::CreateToken(new.clone())).await?;
+                self.data.change_beside(Change::CreateToken(new.clone())).await?;
                 show_new(&new, &token, json);
             }
             What::List { all, json } => list(&self.data.read()?.tokens()?, all, json),
@@ -106,7 +106,7 @@ impl TokenCommand {
                 let tokens = self.data.read()?.tokens()?;
                 let found = tokens.iter().find(|row| row.name == *name && is_in_force(row));
                 let found = found.ok_or_else(|| anyhow!("there is no token `{name}` in force; see `token list`"))?;
-                self.data.change_tokens(Change::RevokeToken { id: found.id, at: now_ms() }).await?;
+                self.data.change_beside(Change::RevokeToken { id: found.id, at: now_ms() }).await?;
                 eprintln!("token `{name}` is revoked; a running server takes notice within two seconds");
             }
         }
@@ -167,7 +167,7 @@ fn state(row: &TokenRow) -> &'static str {
     }
 }
 
-fn check_name(what: &str, name: &str) -> Result<()> {
+pub(super) fn check_name(what: &str, name: &str) -> Result<()> {
     let good = |char: char| char.is_alphanumeric() || "._@-".contains(char);
     if name.is_empty() || name.chars().count() > 64 || !name.chars().all(good) {
         bail!("a {what}'s name has 1 to 64 letters, digits or . _ @ -");

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::data::shown;
 use super::{Outcome, stop_signal};
@@ -22,6 +22,9 @@ const MAX_DEPTH: usize = 64;
 
 /// Files this large show how far they have been read.
 const LARGE_BYTES: u64 = 256 << 20;
+
+/// Read to find out whose file it is.
+const MAX_LOOK_BYTES: u64 = 64 << 20;
 
 /// Read at once.
 const BUFFER_BYTES: usize = 256 << 10;
@@ -53,6 +56,13 @@ pub(super) struct Validate {
     provider: Option<String>,
 }
 
+/// All that matters of a line when files are chosen.
+#[derive(Debug, serde::Deserialize)]
+struct Named {
+    #[serde(default)]
+    provider: Value,
+}
+
 /// A file as it was when it was last looked at.
 type Seen = BTreeMap<PathBuf, (u64, Option<SystemTime>)>;
 
@@ -62,6 +72,7 @@ struct Tally {
     passed: usize,
     failed: Vec<PathBuf>,
     other_provider: usize,
+    unreadable: usize,
 }
 
 impl Validate {
@@ -76,6 +87,9 @@ impl Validate {
         }
         self.sum_up(&files, &tally);
         let checked = tally.passed + tally.failed.len();
+        if tally.unreadable > 0 {
+            bail!("{} of {} files could not be read", tally.unreadable, files.len());
+        }
         if let (0, Some(provider)) = (checked, &self.provider) {
             bail!("none of {} files is of provider `{provider}`", files.len());
         }
@@ -86,21 +100,33 @@ impl Validate {
         let mut tally = Tally::default();
         let mut reports: Vec<Value> = Vec::new();
         for path in files {
-            if self.provider.is_some() && !self.is_wanted(path)? {
-                tally.other_provider += 1;
-                continue;
-            }
-            let report = validated(path)?;
+            let report = match self.is_wanted(path).and_then(|wanted| wanted.then(|| validated(path)).transpose()) {
+                Ok(Some(report)) => report,
+                Ok(None) => {
+                    tally.other_provider += 1;
+                    continue;
+                }
+                Err(error) => {
+                    tally.unreadable += 1;
+                    if self.json {
+                        reports.push(json!({ "file": name(path), "valid": false, "error": error.to_string() }));
+                    }
+                    eprintln!("error: {}: {error}", name(path));
+                    continue;
+                }
+            };
             if report.passes(self.strict) {
                 tally.passed += 1;
             } else {
                 tally.failed.push(path.clone());
+                // Whoever stops reading half-way must not take it for valid.
+                super::if_nobody_reads(1);
             }
             if self.json {
-                reports.push(validate::json(&report, &path.display().to_string(), self.strict));
+                reports.push(validate::json(&report, &name(path), self.strict));
             } else {
                 if files.len() > 1 || self.watch {
-                    say!("File: {}", path.display());
+                    say!("File: {}", name(path));
                 }
                 say!("{}", shown(&validate::human(&report, self.strict, self.verbose)));
             }
@@ -132,8 +158,11 @@ impl Validate {
             seen = now;
             // A file may go between looking and reading; the next look notices.
             let there: Vec<PathBuf> = changed.into_iter().filter(|path| path.exists()).collect();
-            if !there.is_empty() {
-                failed.extend(self.validate(&there)?.failed);
+            for path in there {
+                match self.validate(std::slice::from_ref(&path)) {
+                    Ok(tally) => failed.extend(tally.failed),
+                    Err(error) => eprintln!("{error:#}"),
+                }
             }
         }
         Ok(if failed.is_empty() { Outcome::Fine } else { Outcome::No })
@@ -159,21 +188,25 @@ impl Validate {
                 files.push(path.clone());
                 continue;
             }
-            let metadata = fs::metadata(path).with_context(|| path.display().to_string())?;
-            if metadata.is_dir() { search(path, 0, &mut files)? } else { files.push(path.clone()) }
+            let is_dir = fs::metadata(path).is_ok_and(|metadata| metadata.is_dir());
+            if is_dir { search(path, 0, &mut files)? } else { files.push(path.clone()) }
         }
         Ok(files)
     }
 
-    /// Whether the first line that names a provider names the wanted one.
-    fn is_wanted(&self, path: &Path) -> Result<bool> {
-        let file = File::open(path).with_context(|| path.display().to_string())?;
-        let first = BufReader::new(file).take(1 << 20).lines().map_while(Result::ok);
-        let provider = first.filter_map(|line| {
-            let read: Value = serde_json::from_str(&line).ok()?;
-            read["provider"].as_str().map(str::to_owned)
-        });
-        Ok(provider.take(1).next() == self.provider)
+    /// Whether a file may be the wanted provider's: only one that names others, and never the wanted one, is not.
+    fn is_wanted(&self, path: &Path) -> std::io::Result<bool> {
+        let Some(wanted) = &self.provider else { return Ok(true) };
+        let mut others = false;
+        for line in BufReader::new(File::open(path)?).take(MAX_LOOK_BYTES).lines().map_while(Result::ok) {
+            let Ok(read) = serde_json::from_str::<Named>(line.trim_start_matches('\u{feff}')) else { continue };
+            match read.provider.as_str() {
+                Some(named) if named == wanted => return Ok(true),
+                Some("") | None => {}
+                Some(_) => others = true,
+            }
+        }
+        Ok(!others)
     }
 
     fn sum_up(&self, files: &[PathBuf], tally: &Tally) {
@@ -186,13 +219,18 @@ impl Validate {
         };
         say!("{} files valid, {} invalid{skipped}", tally.passed, tally.failed.len());
         for path in &tally.failed {
-            say!("  ✗ {}", path.display());
+            say!("  ✗ {}", name(path));
         }
     }
 }
 
+/// A path that a terminal shows on one line.
+fn name(path: &Path) -> String {
+    shown(&path.display().to_string()).replace('\n', "\u{fffd}")
+}
+
 fn names(paths: &[PathBuf]) -> String {
-    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+    paths.iter().map(|path| name(path)).collect::<Vec<_>>().join(", ")
 }
 
 /// All `.jsonl` files below a directory, in the order of their names. Links to directories are not followed.
@@ -204,26 +242,28 @@ fn search(dir: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<()> {
         let (path, kind) = (entry.path(), entry.file_type().with_context(|| entry.path().display().to_string())?);
         if kind.is_dir() && depth < MAX_DEPTH {
             search(&path, depth + 1, files)?;
-        } else if !kind.is_dir() && path.extension().is_some_and(|extension| extension == "jsonl") {
+        } else if path.extension().is_some_and(|extension| extension == "jsonl") && !is_special(&path) {
             files.push(path);
         }
     }
     Ok(())
 }
 
-fn validated(path: &Path) -> Result<Report> {
+/// Pipes and devices, which could be read for ever. A link that leads nowhere is a file that cannot be read.
+fn is_special(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|metadata| !metadata.is_file())
+}
+
+fn validated(path: &Path) -> std::io::Result<Report> {
     let options = Options::at(jiff::Timestamp::now());
     if path == Path::new("-") {
-        return validate::validate(std::io::stdin().lock(), &options).context("standard input");
+        return validate::validate(std::io::stdin().lock(), &options);
     }
-    let read = || {
-        let file = File::open(path)?;
-        let size = file.metadata()?.len();
-        let told = size >= LARGE_BYTES && std::io::stderr().is_terminal();
-        let file = Progress { file, read: 0, size: if told { size } else { 0 }, percent: 0 };
-        validate::validate(BufReader::with_capacity(BUFFER_BYTES, file), &options)
-    };
-    read().with_context(|| path.display().to_string())
+    let file = File::open(path)?;
+    let size = file.metadata()?.len();
+    let told = size >= LARGE_BYTES && std::io::stderr().is_terminal();
+    let file = Progress { file, read: 0, size: if told { size } else { 0 }, percent: 0 };
+    validate::validate(BufReader::with_capacity(BUFFER_BYTES, file), &options)
 }
 
 /// A file that says how far it has been read.

@@ -209,7 +209,7 @@ impl Config {
         Ok(Self {
             listen,
             auth_required: raw.auth.required,
-            allowed_hosts: raw.server.allowed_hosts.iter().map(|host| host.to_lowercase()).collect(),
+            allowed_hosts: allowed_hosts(&raw.server.allowed_hosts, listen),
             max_body_bytes: raw.server.max_body_mb << 20,
             header_timeout: seconds(raw.server.header_timeout_s),
             shutdown_grace: seconds(raw.server.shutdown_grace_s),
@@ -248,6 +248,16 @@ impl Config {
             },
         })
     }
+}
+
+/// The names that were written down, and the address itself if it is a certain one.
+fn allowed_hosts(written: &[String], listen: SocketAddr) -> Vec<String> {
+    let own = Some(listen).filter(|listen| !listen.ip().is_unspecified() && !listen.ip().is_loopback());
+    let own = own.map(|listen| match listen {
+        SocketAddr::V4(listen) => listen.ip().to_string(),
+        SocketAddr::V6(listen) => format!("[{}]", listen.ip()),
+    });
+    written.iter().map(|host| host.to_lowercase()).chain(own).collect()
 }
 
 fn seconds(number: u64) -> Duration {

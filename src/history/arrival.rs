@@ -4,15 +4,17 @@
 //! kept beside the conversation; the conversation itself keeps every message whole, because what is cut can be
 //! cut again and what is lost cannot be found.
 
+use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
+use super::images::is_image;
 use super::import::{self, Owner, Session};
 use super::intake::{self, Checked, Fatal, HistoryMessage, Limits, Preset, ReasoningLimits, RequirementsLimits};
+use super::list::Body;
 use super::validate::{self, Options, Report};
 use crate::context::identity::ConversationId;
 use crate::context::{Link, Message, Role};
-use crate::proxy::record::new_message;
-use crate::store::{Import, ImportedLine, ImportedMessage};
+use crate::store::{Import, ImportedLine, ImportedMessage, NewMessage};
 
 /// What arrived, read and found good.
 #[derive(Debug)]
@@ -28,7 +30,9 @@ pub struct List {
     pub checked: Checked,
     model: Option<String>,
     /// Every message, whole.
-    messages: Vec<HistoryMessage>,
+    messages: Vec<Whole>,
+    /// Entries that are no messages, by their place.
+    left_out: Vec<usize>,
 }
 
 /// Why it is not taken.
@@ -46,10 +50,9 @@ pub enum Refused {
 
 /// Reads what arrived. A preset that it names itself goes before the one that was asked for.
 pub fn read(body: &[u8], preset: Preset, limits: &Limits, now: jiff::Timestamp) -> Result<Arrival, Refused> {
-    let whole = serde_json::from_slice::<Value>(body);
-    let is_session = |value: &Value| value.get("sessionId").is_some() && value.get("uuid").is_some();
-    match whole {
-        Ok(value) if !is_session(&value) => list(&value, preset, limits, now).map(|list| Arrival::List(Box::new(list))),
+    let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
+    match serde_json::from_slice::<Body>(body) {
+        Ok(read) if !read.is_session => list(read, preset, limits, now).map(|list| Arrival::List(Box::new(list))),
         Err(error) if !looks_like_lines(body) => Err(Refused::Unreadable(error.to_string())),
         Ok(_) | Err(_) => {
             let (sessions, report) = import::sessions(body, &Options::at(now)).map_err(Refused::Canonical)?;
@@ -61,59 +64,65 @@ pub fn read(body: &[u8], preset: Preset, limits: &Limits, now: jiff::Timestamp) 
     }
 }
 
-/// Whether the first line is an object by itself.
+/// Whether the first line is a line of a session by itself.
 fn looks_like_lines(body: &[u8]) -> bool {
-    let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
     let first = body.split(|byte| *byte == b'\n').find(|line| !line.trim_ascii().is_empty()).unwrap_or_default();
-    serde_json::from_slice::<serde_json::Map<String, Value>>(first).is_ok()
+    first.trim_ascii_start().starts_with(b"{") && serde_json::from_slice::<IgnoredAny>(first).is_ok()
 }
 
-fn list(value: &Value, preset: Preset, limits: &Limits, now: jiff::Timestamp) -> Result<List, Refused> {
-    let named = value.get("preset").filter(|preset| !preset.is_null());
-    let preset = match named {
+fn list(body: Body, preset: Preset, limits: &Limits, now: jiff::Timestamp) -> Result<List, Refused> {
+    let preset = match body.preset {
         None => preset,
         Some(named) => {
             let name = named.as_str().map_or_else(|| named.to_string(), str::to_owned);
             name.parse().map_err(|_| Refused::Preset(name))?
         }
     };
-    let history = match value {
-        Value::Object(fields) => {
-            let found = ["conversation_history", "messages"].into_iter().find_map(|name| fields.get(name));
-            let missing = || Refused::Unreadable("the object has neither `conversation_history` nor `messages`".into());
-            found.ok_or_else(missing)?
-        }
-        other => other,
-    };
+    let missing = || Refused::Unreadable("the object has neither `conversation_history` nor `messages`".to_owned());
+    let history = body.history.ok_or_else(missing)?;
     let clock = jiff::tz::TimeZone::UTC.to_datetime(now);
-    let checked = intake::check(history, preset, limits, clock)?;
-    let model = value.get("model").and_then(Value::as_str).map(str::to_owned);
-    let messages = whole(history, preset, limits, clock);
-    Ok(List { preset, checked, model, messages })
+    let checked = intake::check(&history, preset, limits, clock)?;
+    let (messages, left_out) = whole(&history, preset, clock);
+    Ok(List { preset, checked, model: body.model, messages, left_out })
 }
 
-/// Every message in its full length. Those that the preset has not even looked at come along if they are sound.
-fn whole(history: &Value, preset: Preset, limits: &Limits, now: jiff::civil::DateTime) -> Vec<HistoryMessage> {
+/// A message of a list in its full length, and as it was written if it says more.
+#[derive(Debug)]
+struct Whole {
+    said: HistoryMessage,
+    raw: Option<String>,
+}
+
+/// Every message that is sound by itself, also those that the preset leaves out; and where the others are.
+fn whole(history: &Value, preset: Preset, now: jiff::civil::DateTime) -> (Vec<Whole>, Vec<usize>) {
+    const FIELDS: [&str; 3] = ["role", "content", "timestamp"];
+    let most = usize::MAX / 4;
     let boundless = Limits {
         reasoning_first: ReasoningLimits {
-            max_messages: usize::MAX,
-            user_chars: usize::MAX / 4,
-            assistant_chars: usize::MAX / 4,
-            total_chars: usize::MAX,
-            min_keep: limits.reasoning_first.min_keep,
+            max_messages: most,
+            user_chars: most,
+            assistant_chars: most,
+            total_chars: most,
+            min_keep: 0,
         },
-        requirements_first: RequirementsLimits {
-            max_messages: usize::MAX,
-            user_chars: usize::MAX / 4,
-            assistant_chars: usize::MAX / 4,
-        },
+        requirements_first: RequirementsLimits { max_messages: most, user_chars: most, assistant_chars: most },
     };
-    let checked = intake::check(history, preset, &boundless, now).or_else(|_| {
-        let all = history.as_array().map_or(&[][..], Vec::as_slice);
-        let newest = &all[all.len().saturating_sub(limits.of(preset).max_messages)..];
-        intake::check(&Value::from(newest.to_vec()), preset, &boundless, now)
-    });
-    checked.ok().and_then(|checked| checked.history).map(|history| history.messages).unwrap_or_default()
+    let entries = history.as_array().map_or(&[][..], Vec::as_slice);
+    let (mut kept, mut left_out) = (Vec::with_capacity(entries.len()), Vec::new());
+    for (number, entry) in entries.iter().enumerate() {
+        let checked = intake::check(&Value::from(vec![entry.clone()]), preset, &boundless, now);
+        let Some(mut said) = checked.ok().and_then(|checked| checked.history?.messages.pop()) else {
+            left_out.push(number);
+            continue;
+        };
+        if entry["content"].is_null() {
+            said.content.clear();
+        }
+        let more = entry.as_object().is_some_and(|fields| fields.keys().any(|name| !FIELDS.contains(&name.as_str())));
+        let raw = (more || !said.attachments.is_empty()).then(|| entry.to_string());
+        kept.push(Whole { said, raw });
+    }
+    (kept, left_out)
 }
 
 impl List {
@@ -123,23 +132,23 @@ impl List {
 
     /// As the store takes it.
     pub fn import(&self, owner: &Owner<'_>) -> Import {
-        let mut link: Link = owner.key.start(owner.user);
+        let mut end: Option<Link> = None;
         let mut lines = Vec::with_capacity(self.messages.len());
-        for said in &self.messages {
+        for whole in &self.messages {
+            let said = &whole.said;
             let role = Role::named(said.role.as_str().into());
-            let answer = matches!(said.role.as_str(), "assistant" | "orchestrator").then_some("complete");
+            let answer = import::is_answer(&role).then_some("complete");
             let images = said.attachments.iter().filter(|one| is_image(one)).count() as u32;
             let message = Message { images, ..Message::plain(role, said.content.as_str(), 0) };
-            link = owner.key.extend(link, &message);
-            let raw = (!said.attachments.is_empty()).then(|| {
-                json!({ "role": said.role, "content": said.content, "attachments": said.attachments }).to_string()
-            });
+            let after = end;
+            let link = owner.key.extend(after.unwrap_or_else(|| owner.key.start(owner.user)), &message);
+            end = Some(link);
             let imported = ImportedMessage {
-                at: milliseconds(&said.timestamp).unwrap_or(owner.now_ms),
+                at: milliseconds(&said.timestamp).unwrap_or(owner.now_ms).min(owner.now_ms),
                 answer,
-                message: new_message(link, &message, raw.as_deref()),
+                message: NewMessage::of(link, &message, whole.raw.as_deref()),
             };
-            lines.push(ImportedLine { after: None, messages: vec![imported], written: None });
+            lines.push(ImportedLine { after, messages: vec![imported], written: None });
         }
         Import {
             conversation: owner.conversation,
@@ -161,37 +170,45 @@ impl List {
             "preset": self.preset.name(),
             "conversation_history": self.checked.history,
             "warnings": self.checked.warnings,
+            // Those of them that are no messages, or empty: the one thing that is not kept.
+            "left_out": self.left_out,
         })
     }
 }
 
 impl Arrival {
-    /// One change for each conversation, with what to say about it. `next` gives numbers for them.
-    pub fn imports(&self, owner: &Owner<'_>, mut next: impl FnMut() -> ConversationId) -> Vec<(Import, Value)> {
-        let mut numbered = |make: &dyn Fn(&Owner<'_>) -> (Import, Value)| {
-            let (mut import, mut said) = make(&Owner { conversation: next(), ..*owner });
-            said["id"] = import.conversation.into();
-            import.turn = uuid::Uuid::now_v7().simple().to_string();
-            (import, said)
+    /// What is to be stored, and what is said about it. `next` gives numbers for conversations.
+    pub fn imports(&self, owner: &Owner<'_>, mut next: impl FnMut() -> ConversationId) -> (Vec<Import>, Value) {
+        let (mut imports, mut made) = (Vec::new(), Vec::new());
+        let mut add = |import: Import, mut about: Value| {
+            about["id"] = import.conversation.into();
+            imports.push(import);
+            made.push(about);
         };
         match self {
             Self::List(list) => {
-                vec![numbered(&|owner| (list.import(owner), json!({ "id": 0, "messages": list.messages() })))]
+                let owner = Owner { conversation: next(), ..*owner };
+                add(list.import(&owner), json!({ "id": 0, "messages": list.messages() }));
             }
-            Self::Canonical { sessions, .. } => sessions
-                .iter()
-                .map(|session| {
-                    numbered(&|owner| {
-                        let about = json!({ "id": 0, "session": session.id, "provider": session.provider, "messages": session.messages() });
-                        (session.import(owner), about)
-                    })
-                })
-                .collect(),
+            Self::Canonical { sessions, .. } => {
+                for session in sessions {
+                    let owner = Owner { conversation: next(), ..*owner };
+                    let about = json!({
+                        "id": 0, "session": session.id, "provider": session.provider, "messages": session.messages(),
+                    });
+                    add(session.import(&owner), about);
+                }
+            }
         }
+        let mut said = json!({ "id": made.first().map(|one| one["id"].clone()), "conversations": made });
+        if let (Value::Object(said), Value::Object(more)) = (&mut said, self.said()) {
+            said.extend(more);
+        }
+        (imports, said)
     }
 
-    /// What is said of the whole, for programs.
-    pub fn said(&self) -> Value {
+    /// What the checks said, for programs.
+    fn said(&self) -> Value {
         match self {
             Self::List(list) => list.said(),
             Self::Canonical { report, .. } => json!({ "warnings": validate::json(report, "", false)["warnings"] }),
@@ -227,8 +244,4 @@ fn milliseconds(text: &str) -> Option<i64> {
     }
     let at: jiff::civil::DateTime = text.parse().ok()?;
     jiff::tz::TimeZone::UTC.to_timestamp(at).ok().map(jiff::Timestamp::as_millisecond)
-}
-
-fn is_image(attachment: &Value) -> bool {
-    attachment["type"].as_str().is_some_and(|kind| kind.contains("image"))
 }

@@ -4,14 +4,18 @@
 //! are `meta` lines. Ids follow from what is stored, so exporting twice gives the same bytes. What was imported
 //! leaves as it came, line by line; what was said after it is written behind it, in the same session.
 //!
-//! A line that is made here always passes the strict validation: a result without its call is told as plain
-//! text, an id that comes twice is told apart, a clock that went back stands still. What that hides is noted in
-//! `providerMetadata`, and importing reads it again.
+//! A line that is made here passes the strict validation: a result without its call is told as plain text, an id
+//! that comes twice is told apart, a clock that went back stands still. What that changes is noted in
+//! `providerMetadata.loadline`, and importing reads it again. Only what is older than the validation likes stays so.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use serde_json::{Map, Value, json};
 
+use super::images::{self, Attached};
+use super::validate::timestamp;
+use super::{StoredCall, calls};
+use crate::context::Link;
 use crate::store::{ConversationRow, ImportedLineRow, MessageRow, Reads, SnapshotRow, StoreError};
 
 /// What stands for a tool result that said nothing: the format wants something.
@@ -22,69 +26,58 @@ const GAP_MS: i64 = 24 * 60 * 60 * 1000;
 
 const PROVIDER: &str = "loadline";
 
-/// What all lines of an export have in common.
-#[derive(Debug, Clone, Copy)]
-pub struct Session<'a> {
-    pub id: &'a str,
-    pub provider: &'a str,
-    pub model: &'a str,
-    pub system: &'a [String],
+/// What is exported.
+#[derive(Debug, Default)]
+struct Session {
+    id: String,
+    provider: String,
+    /// The model of messages that no turn is known of, and those of the others by their place.
+    model: String,
+    models: HashMap<(i64, u32), String>,
+    system: Vec<String>,
+    rows: Vec<MessageRow>,
+    imported: Vec<ImportedLineRow>,
 }
 
-/// A conversation as canonical lines: the history that ends in what was said last.
-pub fn conversation(store: &Reads, row: &ConversationRow) -> Result<String, StoreError> {
-    let system = super::system_prompts(&store.latest_system(row.id)?.unwrap_or_default());
-    let named = format!("conversation-{}", row.id);
+/// A conversation as canonical lines: what was imported, and the history that ends in a message, or in what was said
+/// last.
+pub fn conversation(store: &Reads, row: &ConversationRow, to: Option<Link>) -> Result<String, StoreError> {
     let session = Session {
-        id: row.session.as_deref().unwrap_or(&named),
-        provider: row.provider.as_deref().unwrap_or(PROVIDER),
-        model: &row.model,
-        system: &system,
+        id: row.session.clone().unwrap_or_else(|| format!("conversation-{}", row.id)),
+        provider: row.provider.clone().unwrap_or_else(|| PROVIDER.to_owned()),
+        model: row.model.clone(),
+        models: store.models(row.id)?,
+        system: super::system_prompts(&store.latest_system(row.id)?.unwrap_or_default()),
+        rows: store.path(row.id, to)?,
+        imported: store.imported_lines(row.id)?,
     };
-    Ok(lines(session, &store.path(row.id, None)?, &store.imported_lines(row.id)?))
+    Ok(Export::new(session).written())
 }
 
-/// A snapshot as canonical lines.
+/// A snapshot as canonical lines: the history up to where it was taken.
 pub fn snapshot(store: &Reads, row: &SnapshotRow) -> Result<String, StoreError> {
     let conversation = store.conversation(row.conversation)?;
     let conversation = conversation.as_ref();
-    let system = super::system_prompts(&row.system);
-    let session = Session {
-        id: conversation.and_then(|row| row.session.as_deref()).unwrap_or(&row.id),
-        provider: conversation.and_then(|row| row.provider.as_deref()).unwrap_or(PROVIDER),
-        model: conversation.map_or("", |row| &row.model),
-        system: &system,
-    };
     let rows = store.path(row.conversation, Some(row.link))?;
-    Ok(lines(session, &rows, &store.imported_lines(row.conversation)?))
-}
-
-/// A history as canonical lines. Of what it was imported as, the lines that lie on its way.
-pub fn lines(session: Session<'_>, rows: &[MessageRow], imported: &[ImportedLineRow]) -> String {
-    let mut export = Export::new(session);
+    let mut imported = store.imported_lines(row.conversation)?;
     let places: HashSet<(i64, u32)> = rows.iter().map(|row| (row.branch, row.seq)).collect();
-    let mut covered = 0;
-    for line in imported {
-        match line.branch {
-            Some(branch) if !places.contains(&(branch, line.last_seq)) => continue,
-            Some(_) => covered = covered.max(line.last_seq),
-            None => {}
-        }
-        export.as_it_came(&line.line);
-    }
-    if imported.is_empty() {
-        let started = rows.first().map_or(0, |row| row.created_at);
-        session.system.iter().enumerate().for_each(|(number, text)| export.system(number, text, started));
-    }
-    for row in rows {
-        if row.seq <= covered { export.track(row) } else { export.message(row) }
-    }
-    export.out
+    imported.retain(|line| line.branch.is_none_or(|branch| places.contains(&(branch, line.last_seq))));
+    let session = Session {
+        id: conversation.and_then(|row| row.session.clone()).unwrap_or_else(|| row.id.clone()),
+        provider: conversation.and_then(|row| row.provider.clone()).unwrap_or_else(|| PROVIDER.to_owned()),
+        model: conversation.map(|row| row.model.clone()).unwrap_or_default(),
+        models: store.models(row.conversation)?,
+        system: super::system_prompts(&row.system),
+        rows,
+        imported,
+    };
+    Ok(Export::new(session).written())
 }
 
 /// Lines as they are being written.
-struct Export<'a> {
-    session: Session<'a>,
+#[derive(Debug)]
+struct Export {
+    session: Session,
     out: String,
     parent: Option<String>,
     last_ms: Option<i64>,
@@ -92,12 +85,12 @@ struct Export<'a> {
     used: HashSet<String>,
     /// Calls that wait for a result: the id as it was said, and as it was written.
     open: VecDeque<(String, String)>,
-    /// Images of the message as its client wrote it, for the rows that it became.
-    images: VecDeque<Value>,
+    /// What hangs on the message as its client wrote it, for the rows that it became.
+    attached: Attached,
 }
 
-impl<'a> Export<'a> {
-    fn new(session: Session<'a>) -> Self {
+impl Export {
+    fn new(session: Session) -> Self {
         Self {
             session,
             out: String::new(),
@@ -105,22 +98,56 @@ impl<'a> Export<'a> {
             last_ms: None,
             used: HashSet::new(),
             open: VecDeque::new(),
-            images: VecDeque::new(),
+            attached: Attached::default(),
         }
     }
 
-    fn as_it_came(&mut self, line: &str) {
-        let read: Value = serde_json::from_str(line).unwrap_or_default();
-        self.parent = read["uuid"].as_str().map(str::to_owned);
-        let at = read["timestamp"].as_str().and_then(|at| at.parse::<jiff::Timestamp>().ok());
-        self.last_ms = at.map(jiff::Timestamp::as_millisecond).or(self.last_ms);
-        self.out.push_str(line);
-        self.out.push('\n');
+    fn written(mut self) -> String {
+        let rows = std::mem::take(&mut self.session.rows);
+        let covered = self.as_they_came(&rows);
+        let started = rows.get(covered).or(rows.first()).map_or(0, |row| row.created_at);
+        for (number, text) in std::mem::take(&mut self.session.system).iter().enumerate() {
+            let uuid = self.uuid(&format!("system {number} {text}"));
+            self.add(&uuid, "meta", started, json!({ "role": "system", "content": text }), Map::new());
+        }
+        rows.iter().take(covered).for_each(|row| self.track(row));
+        rows.iter().skip(covered).for_each(|row| self.message(row));
+        if self.out.is_empty() {
+            // A file without lines would be no session.
+            let (uuid, now) = (self.uuid("nothing"), jiff::Timestamp::now().as_millisecond());
+            self.add(&uuid, "meta", now, json!({ "role": "note", "content": "no messages" }), Map::new());
+        }
+        self.out
     }
 
-    fn system(&mut self, number: usize, text: &str, at_ms: i64) {
-        let uuid = self.uuid(&format!("system {number} {text}"));
-        self.add(&uuid, "meta", at_ms, json!({ "role": "system", "content": text }), Map::new());
+    /// Writes what was imported. Returns how many of the rows that covers; what follows them goes behind the line
+    /// that has the last of them.
+    fn as_they_came(&mut self, rows: &[MessageRow]) -> usize {
+        let places: HashMap<(i64, u32), usize> =
+            rows.iter().enumerate().map(|(number, row)| ((row.branch, row.seq), number)).collect();
+        let (mut covered, mut system) = (0, Vec::new());
+        for line in std::mem::take(&mut self.session.imported) {
+            let read: Value = serde_json::from_str(&line.line).unwrap_or_default();
+            if read["type"] == "meta" && read["message"]["role"] == "system" {
+                system.push(read["message"]["content"].as_str().unwrap_or_default().to_owned());
+            }
+            let number = line.branch.and_then(|branch| places.get(&(branch, line.last_seq)));
+            if line.branch.is_none() || number.is_some() {
+                self.parent = read["uuid"].as_str().map(str::to_owned);
+            }
+            covered = covered.max(number.map_or(0, |number| number + 1));
+            if let Some(at) = read["timestamp"].as_str().and_then(timestamp::parse) {
+                // Rounded up: ours have no finer time, and must not come before.
+                let whole = at.as_millisecond();
+                self.last_ms = Some(if at.subsec_nanosecond() % 1_000_000 > 0 { whole + 1 } else { whole });
+            }
+            self.out.push_str(&line.line);
+            self.out.push('\n');
+        }
+        if self.session.system == system {
+            self.session.system.clear();
+        }
+        covered
     }
 
     /// Notes the calls of a message that left as it came.
@@ -129,52 +156,69 @@ impl<'a> Export<'a> {
             self.answered(row.tool_call_id.as_deref());
         }
         for call in calls(row) {
-            let id = call["id"].as_str().unwrap_or_default().to_owned();
-            self.used.insert(id.clone());
-            self.open.push_back((id.clone(), id));
+            self.used.insert(call.id.clone());
+            self.open.push_back((call.id.clone(), call.id));
         }
     }
 
     fn message(&mut self, row: &MessageRow) {
         let uuid = self.uuid(&row.link.to_hex());
-        let mut metadata = Map::new();
+        let mut note = Map::new();
         if row.status != "complete" {
-            metadata.insert("status".to_owned(), row.status.as_str().into());
+            note.insert("status".to_owned(), row.status.as_str().into());
         }
         if let Some(raw) = &row.raw {
-            self.images = images(raw).into();
+            self.attached = images::attached(raw);
         }
         let (kind, message) = match row.role.as_str() {
-            "tool" => ("user", self.result(row, &mut metadata)),
-            "assistant" => ("assistant", self.answer(row, &uuid)),
+            "tool" => ("user", self.result(row, &mut note)),
+            role @ ("assistant" | "orchestrator") => {
+                if role != "assistant" {
+                    note.insert("role".to_owned(), role.into());
+                }
+                ("assistant", self.answer(row, &uuid, &mut note))
+            }
             role => {
                 if role != "user" {
-                    metadata.insert("role".to_owned(), role.into());
+                    note.insert("role".to_owned(), role.into());
                 }
                 ("user", json!({ "role": "user", "content": self.content(row, Vec::new()) }))
             }
         };
-        self.add(&uuid, kind, row.created_at, message, metadata);
+        self.add(&uuid, kind, row.created_at, message, note);
     }
 
     /// The result of a call; of none that waits for one, what was said all the same.
-    fn result(&mut self, row: &MessageRow, metadata: &mut Map<String, Value>) -> Value {
+    fn result(&mut self, row: &MessageRow, note: &mut Map<String, Value>) -> Value {
         let empty = row.text.is_empty();
         if empty {
-            metadata.insert("empty".to_owned(), true.into());
+            note.insert("empty".to_owned(), true.into());
         }
         if let Some(name) = &row.tool_name {
-            metadata.insert("toolName".to_owned(), name.as_str().into());
+            note.insert("toolName".to_owned(), name.as_str().into());
         }
         let text = if empty { NO_OUTPUT } else { &row.text };
-        if let Some(id) = self.answered(row.tool_call_id.as_deref()) {
-            let result = json!({ "type": "tool_result", "tool_use_id": id, "content": text });
+        let named = row.tool_call_id.as_deref();
+        if let Some(id) = self.answered(named) {
+            let (mut pictures, failed) = self.attached.of_result(named.unwrap_or_default());
+            pictures.extend((0..row.images).map(|_| self.attached.next_image()));
+            let content = if pictures.is_empty() {
+                json!(text)
+            } else {
+                let blocks = [json!({ "type": "text", "text": text })].into_iter().chain(pictures);
+                blocks.collect()
+            };
+            if named != Some(id.as_str()) {
+                note.insert("toolCallId".to_owned(), named.into());
+            }
+            let mut result = json!({ "type": "tool_result", "tool_use_id": id, "content": content });
+            if failed {
+                result["is_error"] = true.into();
+            }
             return json!({ "role": "user", "content": [result] });
         }
-        metadata.insert("role".to_owned(), "tool".into());
-        if let Some(id) = &row.tool_call_id {
-            metadata.insert("toolCallId".to_owned(), id.as_str().into());
-        }
+        note.insert("role".to_owned(), "tool".into());
+        note.insert("toolCallId".to_owned(), named.into());
         json!({ "role": "user", "content": text })
     }
 
@@ -187,18 +231,39 @@ impl<'a> Export<'a> {
         self.open.remove(at).map(|(_, written)| written)
     }
 
-    fn answer(&mut self, row: &MessageRow, uuid: &str) -> Value {
-        let mut uses = Vec::new();
-        for (number, call) in calls(row).iter().enumerate() {
-            let said = call["id"].as_str().unwrap_or_default().to_owned();
-            let fresh = !said.is_empty() && !self.used.contains(&said);
-            let written = if fresh { said.clone() } else { format!("call-{uuid}-{number}") };
-            self.used.insert(written.clone());
-            let name = call["name"].as_str().filter(|name| !name.is_empty()).unwrap_or("unnamed");
-            uses.push(json!({ "type": "tool_use", "id": written, "name": name, "input": input(&call["arguments"]) }));
-            self.open.push_back((said, written));
+    fn answer(&mut self, row: &MessageRow, uuid: &str, note: &mut Map<String, Value>) -> Value {
+        let (mut uses, mut changed) = (Vec::new(), Map::new());
+        for (number, said) in calls(row).into_iter().enumerate() {
+            let written = self.written_call(&said, &format!("call-{uuid}-{number}"));
+            let StoredCall { id, name, arguments } = &written;
+            uses.push(json!({ "type": "tool_use", "id": id, "name": name, "input": arguments }));
+            self.open.push_back((said.id.clone(), id.clone()));
+            if written != said {
+                changed.insert(number.to_string(), json!(said));
+            }
         }
-        json!({ "role": "assistant", "content": self.content(row, uses), "model": self.session.model })
+        if !changed.is_empty() {
+            note.insert("calls".to_owned(), changed.into());
+        }
+        let content = self.content(row, uses);
+        let model = self.session.models.get(&(row.branch, row.seq)).unwrap_or(&self.session.model);
+        json!({ "role": "assistant", "content": content, "model": model })
+    }
+
+    /// A call as the format wants it: with an id that no other has, a name, and arguments that are decoded.
+    fn written_call(&mut self, said: &StoredCall, fresh_id: &str) -> StoredCall {
+        let mut call = said.clone();
+        if call.id.is_empty() || self.used.contains(&call.id) {
+            call.id = fresh_id.to_owned();
+        }
+        self.used.insert(call.id.clone());
+        if call.name.is_empty() {
+            call.name = "unnamed".to_owned();
+        }
+        if let Some(text) = call.arguments.as_str().filter(|text| text.trim_start().starts_with(['{', '['])) {
+            call.arguments = json!({ "unreadable": text });
+        }
+        call
     }
 
     /// Plain text where it is only that, blocks otherwise.
@@ -207,19 +272,16 @@ impl<'a> Export<'a> {
         if !row.thinking.is_empty() && row.role == "assistant" {
             blocks.push(json!({ "type": "thinking", "thinking": row.thinking }));
         }
-        let pictures: Vec<Value> = (0..row.images).map(|_| self.image()).collect();
-        let more_than_text = !blocks.is_empty() || !pictures.is_empty() || !uses.is_empty();
+        let pictures: Vec<Value> = (0..row.images).map(|_| self.attached.next_image()).collect();
+        let code = self.attached.take_code();
+        let more_than_text = !(blocks.is_empty() && pictures.is_empty() && uses.is_empty() && code.is_empty());
         if !row.text.is_empty() && more_than_text {
             blocks.push(json!({ "type": "text", "text": row.text }));
         }
+        blocks.extend(code.into_iter().map(|text| json!({ "type": "text", "text": text })));
         blocks.extend(pictures);
         blocks.extend(uses);
         if blocks.is_empty() { json!(row.text) } else { Value::from(blocks) }
-    }
-
-    fn image(&mut self) -> Value {
-        let lost = || json!({ "type": "image", "source": { "type": "absent" } });
-        self.images.pop_front().unwrap_or_else(lost)
     }
 
     fn uuid(&self, name: &str) -> String {
@@ -229,16 +291,22 @@ impl<'a> Export<'a> {
         uuid::Uuid::from_bytes(half).to_string()
     }
 
-    fn add(&mut self, uuid: &str, kind: &str, at_ms: i64, message: Value, mut metadata: Map<String, Value>) {
-        let at_ms = self.last_ms.map_or(at_ms, |last| last.max(at_ms));
-        if self.last_ms.is_some_and(|last| at_ms - last > GAP_MS) {
+    fn add(&mut self, uuid: &str, kind: &str, at_ms: i64, message: Value, mut note: Map<String, Value>) {
+        let told_ms = self.last_ms.map_or(at_ms, |last| last.max(at_ms));
+        if told_ms != at_ms {
+            note.insert("at".to_owned(), written_time(at_ms).into());
+        }
+        let mut metadata = Map::new();
+        if self.last_ms.is_some_and(|last| told_ms - last > GAP_MS) {
             metadata.insert("resumed".to_owned(), true.into());
         }
-        let at = jiff::Timestamp::from_millisecond(at_ms).map(|at| format!("{at:.3}")).unwrap_or_default();
+        if !note.is_empty() {
+            metadata.insert("loadline".to_owned(), note.into());
+        }
         let mut line = json!({
             "uuid": uuid,
             "parentUuid": self.parent,
-            "timestamp": at,
+            "timestamp": written_time(told_ms),
             "type": kind,
             "sessionId": self.session.id,
             "provider": self.session.provider,
@@ -250,52 +318,10 @@ impl<'a> Export<'a> {
         self.out.push_str(&line.to_string());
         self.out.push('\n');
         self.parent = Some(uuid.to_owned());
-        self.last_ms = Some(at_ms);
+        self.last_ms = Some(told_ms);
     }
 }
 
-/// Arguments that a model wrote badly are a text; what looks like JSON and is none is told as such.
-fn input(arguments: &Value) -> Value {
-    match arguments.as_str() {
-        Some(text) if text.starts_with(['{', '[']) => json!({ "unreadable": text }),
-        _ => arguments.clone(),
-    }
-}
-
-fn calls(row: &MessageRow) -> Vec<Value> {
-    row.tool_calls.as_deref().and_then(|calls| serde_json::from_str(calls).ok()).unwrap_or_default()
-}
-
-/// The images of a message as its client wrote it, whichever API it spoke, as image blocks.
-pub fn images(raw: &str) -> Vec<Value> {
-    let read: Value = serde_json::from_str(raw).unwrap_or_default();
-    let native = read["images"].as_array().into_iter().flatten().filter_map(Value::as_str).map(base64_block);
-    let parts = ["content", "output"].into_iter().filter_map(|name| read[name].as_array()).flatten();
-    native.chain(parts.filter_map(image_of_part)).collect()
-}
-
-fn image_of_part(part: &Value) -> Option<Value> {
-    match part["type"].as_str()? {
-        "image" => Some(part.clone()),
-        "image_url" => Some(url_block(part["image_url"]["url"].as_str().or(part["image_url"].as_str())?)),
-        "input_image" => Some(url_block(part["image_url"].as_str()?)),
-        _ => None,
-    }
-}
-
-fn url_block(url: &str) -> Value {
-    let data = url.strip_prefix("data:").and_then(|rest| rest.split_once(";base64,"));
-    let source = match data {
-        Some((media_type, data)) => json!({ "type": "base64", "media_type": media_type, "data": data }),
-        None => json!({ "type": "url", "url": url }),
-    };
-    json!({ "type": "image", "source": source })
-}
-
-fn base64_block(data: &str) -> Value {
-    const BEGINNINGS: [(&str, &str); 4] =
-        [("iVBOR", "image/png"), ("/9j/", "image/jpeg"), ("R0lG", "image/gif"), ("UklG", "image/webp")];
-    let known = BEGINNINGS.iter().find(|(beginning, _)| data.starts_with(beginning));
-    let media_type = known.map_or("application/octet-stream", |(_, media_type)| *media_type);
-    json!({ "type": "image", "source": { "type": "base64", "media_type": media_type, "data": data } })
+fn written_time(at_ms: i64) -> String {
+    jiff::Timestamp::from_millisecond(at_ms).map(|at| format!("{at:.3}")).unwrap_or_default()
 }

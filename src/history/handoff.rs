@@ -4,19 +4,25 @@
 //! a description of a task, only the passages that bear on it; with a budget, only as much as fits, the newest
 //! last. What was left out is said. What is stored stays as it is.
 
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
 use jiff::civil::DateTime;
 use serde_json::{Value, json};
 
-use super::export;
+use super::calls;
+use super::images;
 use super::intake::{History, HistoryMessage, Limits, Preset, section, truncate};
-use crate::checkpoint::prompt::condense;
+use crate::checkpoint::prompt::{condense, speaks_of};
 use crate::context::recall::{Index, Query};
 use crate::context::{Budget, Message, Role, Tokens};
 use crate::ollama::Models;
 use crate::ollama::ask::{Question, ask};
-use crate::ollama::count::rough_size;
+use crate::ollama::count::{off_the_worker, rough_size};
 use crate::ollama::models::Model;
 use crate::store::MessageRow;
+use crate::tokenize::fallback;
 
 /// Put before the first message when earlier ones were left out for want of room.
 const OMITTED: &str = "... (earlier messages omitted for brevity)\n\n";
@@ -24,8 +30,46 @@ const OMITTED: &str = "... (earlier messages omitted for brevity)\n\n";
 /// Put before a message that a model has said in fewer words.
 const CONDENSED: &str = "(condensed) ";
 
+/// More than the index reaches to either side.
+const APART: usize = 8;
+
+/// More is no shortening.
+const MAX_WORDS: usize = 2000;
+
 /// Characters to a word, about.
 const CHARS_PER_WORD: usize = 6;
+
+/// What is asked for.
+#[derive(Debug, Clone, Default)]
+pub struct Wanted {
+    pub preset: Preset,
+    /// The room there is.
+    pub tokens: Option<Tokens>,
+    /// The task that it must bear on.
+    pub thread: Option<String>,
+    /// Whether a model shortens what the preset would cut.
+    pub compress: bool,
+}
+
+/// What it takes besides the conversation.
+#[derive(Debug)]
+pub struct Means<'a> {
+    pub models: &'a Models,
+    pub limits: &'a Limits,
+    /// The share of a window that is kept for an answer.
+    pub reserve: f64,
+    /// What shortening may take in all.
+    pub patience: Duration,
+}
+
+/// Why it cannot be handed over.
+#[derive(Debug, thiserror::Error)]
+pub enum CannotHandOver {
+    #[error("tokens: {0}")]
+    TooSmall(#[from] TooSmall),
+    #[error("compress: model `{0}` is not there; is Ollama running? Without compress it is cut")]
+    NoModel(String),
+}
 
 /// What is handed over.
 #[derive(Debug, Clone)]
@@ -34,8 +78,9 @@ pub struct Handed {
     pub history: History,
     /// Messages that had no room, or did not bear on the task.
     pub left_out: usize,
-    /// What the section takes.
+    /// What the section takes, and how that was counted.
     pub tokens: Tokens,
+    pub basis: &'static str,
     /// Messages that a model has said in fewer words.
     pub condensed: usize,
 }
@@ -48,26 +93,57 @@ pub struct TooSmall {
     pub least: Tokens,
 }
 
+/// Hands over a stored history. The model is only needed for counting and for shortening. None: there is nothing
+/// to hand over.
+pub async fn made(
+    means: &Means<'_>,
+    model: &str,
+    said: &[MessageRow],
+    wanted: &Wanted,
+) -> Result<Option<Handed>, CannotHandOver> {
+    let Wanted { preset, tokens, .. } = *wanted;
+    let mut messages = messages(said);
+    let given = messages.len();
+    let bytes = messages.iter().map(|message| message.content.len()).sum();
+    if let Some(task) = &wanted.thread {
+        messages = off_the_worker(bytes, || thread(messages, task));
+    }
+    let known: Option<Arc<Model>> = means.models.get(model).await.ok();
+    let mut condensed = 0;
+    if wanted.compress {
+        let known = known.as_deref().ok_or_else(|| CannotHandOver::NoModel(model.to_owned()))?;
+        let effort = (means.reserve, means.patience);
+        condensed = compress(&mut messages, preset, means.limits, means.models, known, effort).await;
+    }
+    let count = |text: &str| known.as_deref().map_or_else(|| fallback::estimate(text), |model| rough_size(model, text));
+    let exact = known.as_deref().is_some_and(|model| model.tokenizer.is_ok());
+    let clock = jiff::tz::TimeZone::UTC.to_datetime(jiff::Timestamp::now());
+    let handed = off_the_worker(bytes, || hand_over(messages, preset, means.limits, tokens, count, clock))?;
+    Ok(handed.map(|handed| Handed {
+        left_out: given - handed.history.messages.len(),
+        condensed,
+        basis: if exact { "exact" } else { "estimated" },
+        ..handed
+    }))
+}
+
 /// The messages of a stored history, whole, with what hangs on them.
-pub fn messages(rows: &[MessageRow]) -> Vec<HistoryMessage> {
+fn messages(rows: &[MessageRow]) -> Vec<HistoryMessage> {
     rows.iter().map(message).collect()
 }
 
 fn message(row: &MessageRow) -> HistoryMessage {
     let mut content = row.text.clone();
-    let calls: Vec<Value> =
-        row.tool_calls.as_deref().and_then(|calls| serde_json::from_str(calls).ok()).unwrap_or_default();
-    for call in calls {
-        let name = call["name"].as_str().unwrap_or_default();
+    for call in calls(row) {
         let separator = if content.is_empty() { "" } else { "\n" };
-        content.push_str(&format!("{separator}[calls {name} with {}]", call["arguments"]));
+        content.push_str(&format!("{separator}[calls {} with {}]", call.name, call.arguments));
     }
     let at = jiff::Timestamp::from_millisecond(row.created_at).map(|at| at.to_string()).unwrap_or_default();
     let mut message = HistoryMessage::new(row.role.as_str(), content, at);
     if let Some(raw) = &row.raw {
         let read: Value = serde_json::from_str(raw).unwrap_or_default();
         let own = read["attachments"].as_array().cloned().unwrap_or_default();
-        message.attachments = own.into_iter().chain(export::images(raw)).collect();
+        message.attachments = own.into_iter().chain(images::blocks(&read)).collect();
     }
     if message.attachments.is_empty() {
         message.attachments = (0..row.images).map(|_| json!({ "type": "image" })).collect();
@@ -75,41 +151,52 @@ fn message(row: &MessageRow) -> HistoryMessage {
     message
 }
 
-/// Only what bears on a task: the messages that speak of it, each with the one it answers or is answered by.
-pub fn thread(messages: Vec<HistoryMessage>, task: &str) -> Vec<HistoryMessage> {
-    let index = Index::build(messages.iter().map(|message| message.content.as_str()));
-    let hits = index.rank(&Query { newest: task, before: None, semantic: None, keen: 0.0 });
-    let mut wanted = vec![false; messages.len()];
-    eprintln!("{hits:?}");
-    for hit in hits {
-        wanted[hit.index] = true;
-        let partner = if messages[hit.index].role == "user" { Some(hit.index + 1) } else { hit.index.checked_sub(1) };
-        if let Some(partner) = partner.filter(|partner| *partner < messages.len()) {
-            wanted[partner] = true;
+/// Only what bears on a task: the exchanges that speak of it, each a question with what followed it.
+fn thread(messages: Vec<HistoryMessage>, task: &str) -> Vec<HistoryMessage> {
+    let mut exchanges: Vec<Vec<HistoryMessage>> = Vec::new();
+    for message in messages {
+        match exchanges.last_mut() {
+            Some(exchange) if message.role != "user" => exchange.push(message),
+            _ => exchanges.push(vec![message]),
         }
     }
-    messages.into_iter().zip(wanted).filter_map(|(message, wanted)| wanted.then_some(message)).collect()
+    // The index reads a text together with its neighbours. Here neighbours are other exchanges, and say nothing
+    // of this one: they are kept apart by silence.
+    let said = |exchange: &Vec<HistoryMessage>| {
+        exchange.iter().map(|message| message.content.as_str()).collect::<Vec<_>>().join("\n")
+    };
+    let texts: Vec<String> = exchanges.iter().map(said).collect();
+    let silence = std::iter::repeat_n("", APART);
+    let index = Index::build(texts.iter().flat_map(|text| std::iter::once(text.as_str()).chain(silence.clone())));
+    let hits = index.rank(&Query { newest: task, before: None, semantic: None, keen: 0.0 });
+    let wanted: HashSet<usize> =
+        hits.iter().filter(|hit| hit.index.is_multiple_of(APART + 1)).map(|hit| hit.index / (APART + 1)).collect();
+    let kept = exchanges.into_iter().enumerate().filter(|(number, _)| wanted.contains(number));
+    kept.flat_map(|(_, exchange)| exchange).collect()
 }
 
-/// Has a model say in fewer words what the preset would cut. What it cannot do is cut after all. Returns how many
-/// it has done.
-pub async fn compress(
+/// Has a model say in fewer words what the preset would cut. What it cannot do in time is cut after all. Returns
+/// how many it has done.
+async fn compress(
     messages: &mut [HistoryMessage],
     preset: Preset,
     limits: &Limits,
     models: &Models,
     model: &Model,
-    reserve: f64,
+    (reserve, patience): (f64, Duration),
 ) -> usize {
     let limits = limits.of(preset);
     let surplus = messages.len().saturating_sub(limits.max_messages);
     let mut condensed = 0;
+    let given_up_at = tokio::time::Instant::now() + patience;
     for message in &mut messages[surplus..] {
         let limit = if message.role == "user" { limits.user_chars } else { limits.assistant_chars };
         if message.original_length <= limit {
             continue;
         }
-        if let Some(text) = shorter(&message.content, limit, models, model, reserve).await {
+        let asked = shorter(&message.content, limit, models, model, reserve);
+        let Ok(answer) = tokio::time::timeout_at(given_up_at, asked).await else { break };
+        if let Some(text) = answer {
             message.content = format!("{CONDENSED}{text}");
             message.truncated = true;
             condensed += 1;
@@ -119,7 +206,7 @@ pub async fn compress(
 }
 
 async fn shorter(text: &str, limit_chars: usize, models: &Models, model: &Model, reserve: f64) -> Option<String> {
-    let words = ((limit_chars.saturating_sub(CONDENSED.len())) / CHARS_PER_WORD).max(8) as Tokens;
+    let words = (limit_chars.saturating_sub(CONDENSED.len()) / CHARS_PER_WORD).clamp(8, MAX_WORDS) as Tokens;
     let question = [Message::plain(Role::User, condense(text, words), 0)];
     let (window, _) = models.window(model, None);
     let limit = Budget::new(window, reserve, Some(words * 2)).limit;
@@ -138,11 +225,11 @@ async fn shorter(text: &str, limit_chars: usize, models: &Models, model: &Model,
     let one_line: Vec<&str> = reply.text.split_whitespace().collect();
     let said = one_line.join(" ");
     let fits = said.chars().count() + CONDENSED.len() <= limit_chars;
-    (fits && crate::proxy::preprocess::speaks_of(text, &said)).then_some(said)
+    (fits && speaks_of(text, &said)).then_some(said)
 }
 
 /// The section, cut to the preset and fitted into the budget. None: there is nothing to hand over.
-pub fn hand_over(
+fn hand_over(
     messages: Vec<HistoryMessage>,
     preset: Preset,
     limits: &Limits,
@@ -158,7 +245,7 @@ pub fn hand_over(
     let handed = |history: History| {
         let section = section(&history);
         let tokens = count(&section);
-        Handed { left_out: given - history.messages.len(), section, history, tokens, condensed: 0 }
+        Handed { left_out: given - history.messages.len(), section, history, tokens, condensed: 0, basis: "estimated" }
     };
     let all = handed(whole.clone());
     let Some(budget) = budget.filter(|budget| all.tokens > *budget) else { return Ok(Some(all)) };

@@ -1,7 +1,7 @@
 //! Reading canonical JSONL: a session becomes a conversation again.
 //!
 //! The opposite of [`super::export`]: what Loadline has exported gives back the same messages, and what others
-//! have written gives what they mean. Each line is kept as it came, so exporting gives the same bytes. A file
+//! have written gives what they mean. Each line is kept as it came, but for space around it. A file
 //! with several sessions gives several conversations; a line goes behind its parent, so branches stay branches,
 //! and behind the line before it when it names none that was read. A file that does not pass the validation is
 //! not imported at all.
@@ -11,13 +11,12 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
+use super::StoredCall;
 use super::export::NO_OUTPUT;
-use super::validate::{Options, Report, Validator};
+use super::validate::{Options, Report, Validator, timestamp};
 use crate::context::identity::ConversationId;
 use crate::context::{ChainKey, Link, Message, Role};
-use crate::dialect::tool_call;
-use crate::proxy::record::new_message;
-use crate::store::{Import, ImportedLine, ImportedMessage};
+use crate::store::{Import, ImportedLine, ImportedMessage, NewMessage};
 
 /// What a conversation is said to have been had with when its file does not say.
 const UNKNOWN_MODEL: &str = "imported";
@@ -33,6 +32,8 @@ pub struct Session {
     pub model: String,
     pub system: Vec<String>,
     lines: Vec<Line>,
+    /// Whether anything was said yet.
+    begun: bool,
 }
 
 #[derive(Debug)]
@@ -81,6 +82,7 @@ pub fn sessions(text: &[u8], options: &Options) -> Result<(Vec<Session>, Report)
                 model: UNKNOWN_MODEL.to_owned(),
                 system: Vec::new(),
                 lines: Vec::new(),
+                begun: false,
             });
             sessions.len() - 1
         });
@@ -99,26 +101,30 @@ impl Session {
 
     /// As the store takes it.
     pub fn import(&self, owner: &Owner<'_>) -> Import {
-        let mut ends: Vec<Link> = Vec::with_capacity(self.lines.len());
+        let mut ends: Vec<Option<Link>> = Vec::with_capacity(self.lines.len());
         let mut lines = Vec::with_capacity(self.lines.len());
         for line in &self.lines {
             let before = match line.parent {
                 Some(parent) => ends.get(parent),
                 None => ends.last(),
             };
-            let mut link = before.copied().unwrap_or_else(|| owner.key.start(owner.user));
+            let after = before.copied().flatten();
+            let start = owner.key.start(owner.user);
+            let mut end = after;
             let mut messages = Vec::with_capacity(line.messages.len());
             for (number, message) in line.messages.iter().enumerate() {
-                link = owner.key.extend(link, message);
+                let link = owner.key.extend(end.unwrap_or(start), message);
+                end = Some(link);
                 let raw = line.raw.as_deref().filter(|_| number == 0);
                 messages.push(ImportedMessage {
-                    at: line.at_ms,
-                    answer: (message.role == Role::Assistant).then_some(line.status),
-                    message: new_message(link, message, raw),
+                    // Nothing was said in the future: what is said next would come before it.
+                    at: line.at_ms.min(owner.now_ms),
+                    answer: is_answer(&message.role).then_some(line.status),
+                    message: NewMessage::of(link, message, raw),
                 });
             }
-            ends.push(link);
-            lines.push(ImportedLine { after: line.parent, messages, written: Some(line.written.clone()) });
+            ends.push(end);
+            lines.push(ImportedLine { after, messages, written: Some(line.written.clone()) });
         }
         Import {
             conversation: owner.conversation,
@@ -139,30 +145,26 @@ impl Session {
         if let Some(model) = message["model"].as_str().filter(|model| !model.is_empty()) {
             self.model = model.to_owned();
         }
-        let at = read["timestamp"].as_str().and_then(|at| at.parse::<jiff::Timestamp>().ok());
-        let metadata = &read["providerMetadata"];
+        // What our own exports note for us; nobody else's words are taken for it.
+        let metadata = &read["providerMetadata"]["loadline"];
+        let at = [&metadata["at"], &read["timestamp"]].into_iter().find_map(|at| moment(at.as_str()?));
         let status = STATUSES.into_iter().find(|status| metadata["status"] == *status).unwrap_or("complete");
         let is_meta = read["type"] == "meta";
-        if is_meta && message["role"] == "system" && self.messages() == 0 {
+        if is_meta && message["role"] == "system" && !self.begun {
             self.system.push(plain_text(&message["content"]));
         }
         let messages = if is_meta { Vec::new() } else { messages(message, metadata) };
+        self.begun |= !messages.is_empty();
         let raw = messages.iter().any(|message| message.images > 0).then(|| message.to_string());
-        self.lines.push(Line {
-            parent,
-            at_ms: at.map_or(0, jiff::Timestamp::as_millisecond),
-            status,
-            messages,
-            raw,
-            written: written.to_owned(),
-        });
+        self.lines.push(Line { parent, at_ms: at.unwrap_or(0), status, messages, raw, written: written.to_owned() });
     }
 }
 
 /// What Ollama would make of a canonical message: its text, then the results in it.
 fn messages(message: &Value, metadata: &Value) -> Vec<Message<'static>> {
-    let role = metadata["role"].as_str().or(message["role"].as_str()).unwrap_or("user").to_owned();
-    let role = Role::named(Cow::Owned(role));
+    // A system prompt is no message, whatever it says of itself.
+    let noted = metadata["role"].as_str().filter(|role| !role.eq_ignore_ascii_case("system"));
+    let role = Role::named(Cow::Owned(noted.or(message["role"].as_str()).unwrap_or("user").to_owned()));
     let mut main = Message::plain(role, "", 0);
     let mut results = Vec::new();
     match &message["content"] {
@@ -176,13 +178,16 @@ fn messages(message: &Value, metadata: &Value) -> Vec<Message<'static>> {
         messages.push(main);
     }
     messages.append(&mut results);
+    restore_calls(&mut messages, &metadata["calls"]);
     for result in messages.iter_mut().filter(|message| message.role == Role::Tool) {
         if metadata["empty"] == true && result.text == NO_OUTPUT {
             result.text = Cow::Borrowed("");
         }
         result.tool_name = metadata["toolName"].as_str().map(|name| name.to_owned().into());
-        let named = metadata["toolCallId"].as_str().map(|id| id.to_owned().into());
-        result.tool_call_id = result.tool_call_id.take().or(named);
+        // Noted where the export had to give the call another id; null: the result named none.
+        if let Some(noted) = metadata.get("toolCallId") {
+            result.tool_call_id = noted.as_str().map(|id| id.to_owned().into());
+        }
     }
     messages
 }
@@ -193,8 +198,12 @@ fn add_block(block: &Value, main: &mut Message<'static>, results: &mut Vec<Messa
         Some("thinking") => main.thinking.to_mut().push_str(block["thinking"].as_str().unwrap_or_default()),
         Some("image") => main.images += 1,
         Some("tool_use") => {
-            let own = |name: &str| block[name].as_str().map(|text| Cow::Owned(text.to_owned()));
-            main.tool_calls.push(tool_call(own("id"), own("name"), block["input"].to_string().into()));
+            let call = StoredCall {
+                id: text_of(&block["id"]),
+                name: text_of(&block["name"]),
+                arguments: block["input"].clone(),
+            };
+            main.tool_calls.push(call.into_tool_call());
         }
         Some("tool_result") => {
             let text = plain_text(&block["content"]);
@@ -203,6 +212,26 @@ fn add_block(block: &Value, main: &mut Message<'static>, results: &mut Vec<Messa
         }
         _ => {}
     }
+}
+
+/// Calls as they were before an export had to write them otherwise.
+fn restore_calls(messages: &mut [Message<'static>], noted: &Value) {
+    let Some(main) = messages.iter_mut().find(|message| !message.tool_calls.is_empty()) else { return };
+    for (number, call) in main.tool_calls.iter_mut().enumerate() {
+        if let Ok(before) = serde_json::from_value::<StoredCall>(noted[number.to_string()].clone()) {
+            *call = before.into_tool_call();
+        }
+    }
+}
+
+/// Whoever speaks for a model.
+pub(super) fn is_answer(role: &Role<'_>) -> bool {
+    matches!(role.name(), "assistant" | "orchestrator")
+}
+
+/// A moment as the validation takes it.
+fn moment(text: &str) -> Option<i64> {
+    timestamp::parse(text).map(jiff::Timestamp::as_millisecond)
 }
 
 /// A text, or the texts of blocks one after the other.

@@ -4,7 +4,7 @@
 //! compaction has made. Everything is in the store as well; a conversation that was forgotten here is
 //! found there, with a handful of look-ups, when it goes on.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -20,6 +20,9 @@ const MAX_FRONTS: usize = 32;
 
 /// Fronts that are tried before a history is sent as it came.
 const MAX_TRIED: usize = 4;
+
+/// Deleted conversations that are remembered as such: as long as anybody may be working on one.
+const MAX_BURIED: usize = 1024;
 
 /// Conversations whose archive is kept ready for recall.
 const MAX_ARCHIVES: usize = 32;
@@ -85,6 +88,8 @@ struct State {
     clock: u64,
     links: LinkMap,
     conversations: HashMap<ConversationId, Conversation>,
+    /// Conversations that were deleted lately.
+    buried: VecDeque<ConversationId>,
     /// Archives ready for recall, by the link they go up to; with the time of the last use.
     archives: HashMap<Link, (u64, Arc<Archive>)>,
 }
@@ -150,6 +155,9 @@ impl Conversations {
         let mut guard = self.state();
         let state = &mut *guard;
         let id = stored.conversation;
+        if state.buried.contains(&id) {
+            return;
+        }
         state.touch(id, user);
         for (number, link) in links.iter().take(stored.shared).enumerate() {
             let last = number + 1 == stored.shared;
@@ -257,12 +265,26 @@ impl Conversations {
 
     /// Forgets a conversation and everything that was ready for it.
     pub fn forget(&self, id: ConversationId) {
-        let mut guard = self.state();
-        let state = &mut *guard;
-        for link in state.conversations.remove(&id).into_iter().flat_map(|known| known.links) {
-            state.links.forget(&link, id);
-            state.archives.remove(&link);
+        self.state().forget(id);
+    }
+
+    /// Forgets a conversation that is being deleted, for good: whoever still works on it does not bring it back.
+    pub fn bury(&self, id: ConversationId) {
+        let mut state = self.state();
+        state.forget(id);
+        if state.buried.len() >= MAX_BURIED {
+            state.buried.pop_front();
         }
+        state.buried.push_back(id);
+    }
+
+    /// It could not be deleted after all.
+    pub fn unbury(&self, id: ConversationId) {
+        self.state().buried.retain(|buried| *buried != id);
+    }
+
+    pub fn is_buried(&self, id: ConversationId) -> bool {
+        self.state().buried.contains(&id)
     }
 
     /// Remembers a finished turn, so that the next one is recognised.
@@ -288,8 +310,19 @@ impl Conversations {
 }
 
 impl State {
+    fn forget(&mut self, id: ConversationId) {
+        for link in self.conversations.remove(&id).into_iter().flat_map(|known| known.links) {
+            self.links.forget(&link, id);
+        }
+        // Whose they are is not known; they are made again when they are needed.
+        self.archives.clear();
+    }
+
     fn touch(&mut self, id: ConversationId, user: &str) {
         self.clock += 1;
+        if self.buried.contains(&id) {
+            return;
+        }
         let clock = self.clock;
         let fresh = || Conversation {
             user: user.into(),

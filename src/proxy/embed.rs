@@ -38,6 +38,12 @@ pub struct Vectors {
 }
 
 impl Vectors {
+    /// Forgets all of them; they are made again when they are needed.
+    pub fn clear(&self) {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.tried.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
     fn get(&self, link: &Link) -> Option<Arc<[f32]>> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner).get(link).cloned()
     }

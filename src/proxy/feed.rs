@@ -28,7 +28,7 @@ const BATCH: u32 = 100;
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
 /// How often a quiet stream looks whether its reader may still listen.
-const RECHECK: Duration = Duration::from_secs(3);
+const RECHECK: Duration = Duration::from_secs(2);
 
 /// What a reader wants to hear.
 #[derive(Debug, Default)]
@@ -84,10 +84,10 @@ fn wanted(query: &str) -> Wanted {
 impl Feed {
     /// The next bytes: events, or a sign of life. None when the reader's token is good no more.
     async fn next(&mut self) -> Option<Bytes> {
-        let mut quiet = Duration::ZERO;
+        let quiet_since = tokio::time::Instant::now();
         loop {
             if let Some(digest) = self.caller.token
-                && !self.gateway.keys.still_good(digest).await
+                && self.gateway.keys.is_over(digest).await
             {
                 return None;
             }
@@ -103,10 +103,8 @@ impl Feed {
             if !rows.is_empty() {
                 continue;
             }
-            if tokio::time::timeout(RECHECK, self.changes.changed()).await.is_err() {
-                quiet += RECHECK;
-            }
-            if quiet >= HEARTBEAT {
+            let _ = tokio::time::timeout(RECHECK, self.changes.changed()).await;
+            if quiet_since.elapsed() >= HEARTBEAT {
                 return Some(Bytes::from_static(b": still here\n\n"));
             }
         }

@@ -15,6 +15,7 @@ use super::respond::Refusal;
 use crate::context::identity::{ConversationId, Placement};
 use crate::context::{Link, Message, Role};
 use crate::dialect::{Prompt, Request};
+use crate::store::{Store, StoreError};
 
 /// Finds the conversation that a request belongs to: in memory, or else in the store, or else it is new.
 pub(super) async fn identify(
@@ -29,7 +30,7 @@ pub(super) async fn identify(
     let (links, placement) = match &request.prompt {
         Prompt::Chat(messages) => {
             let links = links(gateway, user, request, messages, memo);
-            (Arc::clone(&links), find(gateway, user, &links).await)
+            (Arc::clone(&links), find(gateway, user, &links).await?)
         }
         // One prompt, one answer: a conversation by itself.
         Prompt::Generate(generate) => {
@@ -54,30 +55,35 @@ pub(super) async fn identify(
     Ok(conversations.enter(user, links, placement, conversation))
 }
 
+/// What is not known for certain is not guessed: a conversation must not lose its past because a disk is busy.
+fn unreadable() -> Refusal {
+    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "conversations cannot be looked up right now: try again in a moment")
+}
+
 /// Looks in memory, then in the store.
-async fn find(gateway: &Arc<Gateway>, user: &Arc<str>, links: &Arc<[Link]>) -> Placement {
+async fn find(gateway: &Arc<Gateway>, user: &Arc<str>, links: &Arc<[Link]>) -> Result<Placement, Refusal> {
     let placement = gateway.conversations.find(links);
     if placement != Placement::New || links.len() < 2 {
-        return placement;
+        return Ok(placement);
     }
     let (store, asking, searched) = (Arc::clone(&gateway.store), Arc::clone(user), Arc::clone(links));
-    let stored = tokio::task::spawn_blocking(move || stored(&store, &asking, &searched)).await.ok().flatten();
-    let Some(stored) = stored else { return placement };
+    let stored = tokio::task::spawn_blocking(move || stored(&store, &asking, &searched)).await;
+    let Some(stored) = stored.map_err(|_| unreadable())?.map_err(|_| unreadable())? else { return Ok(placement) };
     gateway.conversations.adopt(user, links, stored);
-    gateway.conversations.find(links)
+    Ok(gateway.conversations.find(links))
 }
 
 /// The conversation that the store finds for a history.
-fn stored(store: &crate::store::Store, user: &str, links: &[Link]) -> Option<Stored> {
-    let reader = store.reader().ok()?;
-    let found = reader.find(user, links).ok()?.filter(|found| found.answered)?;
-    Some(Stored {
+fn stored(store: &Store, user: &str, links: &[Link]) -> Result<Option<Stored>, StoreError> {
+    let reader = store.reader()?;
+    let Some(found) = reader.find(user, links)?.filter(|found| found.answered) else { return Ok(None) };
+    Ok(Some(Stored {
         conversation: found.conversation,
         shared: found.index + 1,
         answered: found.answered,
         tip: found.tip,
-        fronts: fronts(&reader.fronts(found.conversation).unwrap_or_default()),
-    })
+        fronts: fronts(&reader.fronts(found.conversation)?),
+    }))
 }
 
 fn fronts(rows: &[(Link, String, i64)]) -> Vec<(Link, crate::context::Front)> {
@@ -98,11 +104,12 @@ async fn named_conversation(
     }
     let store = Arc::clone(&gateway.store);
     let looked_up = tokio::task::spawn_blocking(move || {
-        let reader = store.reader().ok()?;
-        let owner = reader.conversation(id).ok()??.user;
-        Some((owner, fronts(&reader.fronts(id).unwrap_or_default())))
+        let reader = store.reader()?;
+        let Some(owner) = reader.owner(id)? else { return Ok(None) };
+        Ok::<_, StoreError>(Some((owner, fronts(&reader.fronts(id)?))))
     });
-    let (owner, fronts) = looked_up.await.ok().flatten().ok_or_else(not_found)?;
+    let looked_up = looked_up.await.map_err(|_| unreadable())?.map_err(|_| unreadable())?;
+    let (owner, fronts) = looked_up.filter(|_| !gateway.conversations.is_buried(id)).ok_or_else(not_found)?;
     if owner != **user {
         return Err(not_found());
     }

@@ -20,10 +20,10 @@ pub mod memo;
 pub mod observe;
 mod own;
 pub mod path;
-pub(crate) mod preprocess;
+mod preprocess;
 pub mod recall;
 mod receipt;
-pub(crate) mod record;
+mod record;
 pub mod relay;
 pub mod respond;
 mod restore;
@@ -37,7 +37,7 @@ use futures_util::FutureExt;
 use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 
-use crate::api::{self, auth::Keys};
+use crate::api::{self, auth::Keys, token::Token};
 use crate::checkpoint::{Checkpoints, Cost};
 use crate::config::{self, Config};
 use crate::context::ChainKey;
@@ -52,6 +52,9 @@ use conversations::Conversations;
 pub use own::check as check_request;
 use respond::{Refusal, ResponseBody};
 
+/// Of the store's eight readers.
+const LONG_READS: usize = 2;
+
 /// Everything a request needs, shared by all of them.
 #[derive(Debug)]
 pub struct Gateway {
@@ -64,6 +67,8 @@ pub struct Gateway {
     pub events: Events,
     /// Who may do what.
     pub keys: Keys,
+    /// Searches and exports wait for each other, so that nobody else waits for them.
+    pub long_reads: tokio::sync::Semaphore,
     pub vectors: Arc<embed::Vectors>,
     pub counters: Counters,
     /// What questions of our own have cost the models.
@@ -99,6 +104,7 @@ impl Gateway {
             memos: memo::Memos::new(blake3::derive_key("loadline bodies read before", &secret)),
             checkpoints: Checkpoints::default(),
             events: Events::new(Arc::clone(&store)),
+            long_reads: tokio::sync::Semaphore::new(LONG_READS),
             keys: Keys::new(Arc::clone(&store), config.auth_required),
             store,
             vectors: Arc::default(),
@@ -114,10 +120,19 @@ impl Gateway {
         self.models.upstream()
     }
 
-    /// Forgets a conversation that was deleted.
-    pub fn forget(&self, user: &str, conversation: ConversationId) {
-        self.conversations.forget(conversation);
-        self.memos.forget(user);
+    /// Deletes a conversation: from the disk, and from what is remembered of it. Turns that are under way end
+    /// without being stored.
+    pub async fn delete(&self, user: &str, conversation: ConversationId) -> Result<(), StoreError> {
+        self.conversations.bury(conversation);
+        let deleted = self.store.delete(conversation).await;
+        match &deleted {
+            Ok(()) | Err(StoreError::Rejected(_)) => {
+                self.memos.forget(user);
+                self.vectors.clear();
+            }
+            Err(_) => self.conversations.unbury(conversation),
+        }
+        deleted
     }
 
     /// Answers one request. Never fails: whatever goes wrong becomes an answer.
@@ -152,6 +167,13 @@ impl Gateway {
             };
             Refusal::new(status, error.to_string())
         })?;
+        if head.uri.query().is_some_and(|query| Token::is_in(query.as_bytes())) {
+            // It would be in every log on the way. Whoever wrote it there should make a new one.
+            return Err(Refusal::new(
+                StatusCode::BAD_REQUEST,
+                "a token has no place in an address: send it in a header",
+            ));
+        }
         let caller = self.keys.admit(&head.method, &path, &mut head.headers).await?;
         if api::is_ours(&path) {
             return api::answer(self, &caller, &head, &path, body).await;

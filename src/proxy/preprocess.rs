@@ -8,7 +8,7 @@ use std::sync::PoisonError;
 
 use super::Gateway;
 use super::fit::Prepared;
-use crate::checkpoint::prompt::condense;
+use crate::checkpoint::prompt::{condense, speaks_of};
 use crate::context::plan::Kind;
 use crate::context::{Budget, Message, Role};
 use crate::dialect::{Prompt, Request};
@@ -65,19 +65,6 @@ pub(super) async fn prepare(gateway: &Gateway, model: &Model, request: &Request<
     prepared
 }
 
-/// Whether a shorter version has its words from the original: a model that answers the message, or talks about
-/// something else, must not speak for the user.
-pub(crate) fn speaks_of(original: &str, shorter: &str) -> bool {
-    let words = |text: &str| -> Vec<String> {
-        let words = text.split(|char: char| !char.is_alphanumeric()).filter(|word| word.chars().count() >= 4);
-        words.map(str::to_lowercase).collect()
-    };
-    let said: std::collections::HashSet<String> = words(original).into_iter().collect();
-    let new = words(shorter);
-    let known = new.iter().filter(|word| said.contains(*word)).count();
-    known * 2 >= new.len()
-}
-
 /// Whether a model has failed on this text already: the steps of a turn must not each wait for it again.
 fn failed_before(gateway: &Gateway, digest: &[u8; 32]) -> bool {
     gateway.condense_failed.lock().unwrap_or_else(PoisonError::into_inner).contains(digest)
@@ -132,17 +119,5 @@ async fn condensed(
             tracing::warn!(model = writer, %error, "a message could not be condensed: it is sent as it is");
             None
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::speaks_of;
-
-    #[test]
-    fn a_shorter_version_must_have_its_words_from_the_original() {
-        let original = "Well, as I said, please translate the letter from Lindqvist into French, and mind the invoice number 4812.";
-        assert!(speaks_of(original, "Translate the letter from Lindqvist into French; mind invoice number 4812."));
-        assert!(!speaks_of(original, "Nobody argues with that line, because the sea reads it too."));
     }
 }

@@ -16,14 +16,17 @@ use super::fit::Fitted;
 use super::headers::Report;
 use super::observe::{Commit, Ending};
 use super::respond::Refusal;
-use crate::context::{Link, Message, Role};
+use crate::context::{Message, Role};
 use crate::dialect::{Answer, Dialect, Prompt, Request};
 use crate::events::{self, Event};
-use crate::store::{BeginTurn, Change, FinishTurn, NewMessage, StoreError, TurnStatus};
+use crate::store::{BeginTurn, Change, FinishTurn, NewMessage, Rejection, StoreError, TurnStatus};
 
 /// What a client is told when its answer could not be kept.
 const NOT_KEPT: &str =
     "the answer could not be stored, so it must not count as finished: see Loadline's log (disk space?)";
+
+/// What a client is told whose conversation went meanwhile.
+const DELETED: &str = "the conversation was deleted while it was being answered, so the answer was not stored";
 
 /// A receipt that is being written.
 pub(super) type Written = BoxFuture<'static, Option<String>>;
@@ -58,7 +61,7 @@ impl Recording {
                 let link = turn.links.first().copied();
                 let more = generate.images > 0 || generate.suffix.is_some() || generate.context.is_some();
                 let raw = more.then_some(body);
-                let messages = link.map(|link| new_message(link, &prompt, raw)).into_iter().collect();
+                let messages = link.map(|link| NewMessage::of(link, &prompt, raw)).into_iter().collect();
                 (messages, serde_json::json!(system).to_string())
             }
         };
@@ -118,21 +121,26 @@ impl Recording {
         let known = said_something || ending == Ending::Complete;
         let link = self.gateway.conversations.answer_link(&self.turn, &message);
         let mut finish = FinishTurn {
-            answer: known.then(|| new_message(link, &message, None)),
+            answer: known.then(|| NewMessage::of(link, &message, None)),
             reported_tokens: answer.prompt_tokens,
             ..self.finish(status, Some(&fitted.report))
         };
         let at = events::now_ms();
         finish.events = fitted.report.warnings.iter().map(|text| events::warning(text).of(&self.turn, at)).collect();
         let (gateway, turn) = (Arc::clone(&self.gateway), self.turn.clone());
+        let (asked, conversation) = (Arc::clone(&self.gateway), self.turn.conversation);
         let (begun, id) = (self.begun.clone(), fitted.report.receipt.clone());
         let kept = tokio::spawn(async move {
             if let (Some(receipt), Some(id)) = (receipt, id) {
                 finish.receipt = receipt.await.map(|body| (id, body));
             }
             let finished = gateway.events.submit(Change::Finish(finish));
-            begun.await?;
-            finished.await?;
+            let stored = async { begun.await.and(finished.await) }.await;
+            if let Err(StoreError::Rejected(Rejection::UnknownLink(gone))) = &stored {
+                // What memory knew of it is stored no more: the next turn stores it anew.
+                gateway.conversations.forget(*gone);
+            }
+            stored?;
             // Only what is stored is known: a later turn is stored behind it.
             if known {
                 gateway.conversations.record(&turn, link);
@@ -142,6 +150,7 @@ impl Recording {
         Box::pin(async move {
             match kept.await {
                 Ok(Ok(())) => Ok(()),
+                Ok(Err(_)) if asked.conversations.is_buried(conversation) => Err(DELETED.to_owned()),
                 Ok(Err(error)) => {
                     tracing::error!(%error, "a turn could not be stored");
                     Err(NOT_KEPT.to_owned())
@@ -201,28 +210,9 @@ fn new_messages(
         // What the dialect wrote as one message and Ollama reads as several is kept with the first.
         let first_of_source = last_source.replace(message.source) != Some(message.source);
         let raw = written(message.source).filter(|_| first_of_source).and_then(more_than_text);
-        new_message(*link, message, raw)
+        NewMessage::of(*link, message, raw)
     })
     .collect()
-}
-
-pub(crate) fn new_message(link: Link, message: &Message<'_>, raw: Option<&str>) -> NewMessage {
-    let call = |call: &crate::context::ToolCall<'_>| {
-        let arguments = serde_json::from_str(&call.arguments).unwrap_or_else(|_| call.arguments.as_ref().into());
-        serde_json::json!({ "id": call.id, "name": call.name, "arguments": serde_json::Value::clone(&arguments) })
-    };
-    let calls: Vec<serde_json::Value> = message.tool_calls.iter().map(call).collect();
-    NewMessage {
-        link,
-        role: message.role.name().to_owned(),
-        text: message.text.clone().into_owned(),
-        thinking: message.thinking.clone().into_owned(),
-        tool_calls: (!calls.is_empty()).then(|| serde_json::Value::from(calls).to_string()),
-        tool_name: message.tool_name.as_ref().map(|name| name.clone().into_owned()),
-        tool_call_id: message.tool_call_id.as_ref().map(|id| id.clone().into_owned()),
-        images: message.images,
-        raw: raw.map(str::to_owned),
-    }
 }
 
 /// A message as it was written, if it says more than a role and a text.

@@ -10,6 +10,7 @@ use super::Gateway;
 use super::respond::Refusal;
 use crate::dialect::Dialect;
 use crate::history::{message, system_prompts};
+use crate::store::StoreError;
 
 /// The header that names a snapshot.
 pub(super) const HEADER: &str = "x-loadline-restore";
@@ -27,12 +28,14 @@ pub(super) async fn restored(
     let id = named.to_str().map_err(|_| not_found())?.trim().to_owned();
     let (store, user) = (Arc::clone(&gateway.store), Arc::clone(user));
     let read = tokio::task::spawn_blocking(move || {
-        let reader = store.reader().ok()?;
-        let snapshot = reader.snapshot(&id).ok()?.filter(|row| *row.user == *user)?;
-        let rows = reader.path(snapshot.conversation, Some(snapshot.link)).ok()?;
-        Some((system_prompts(&snapshot.system), rows))
+        let reader = store.reader()?;
+        let Some(snapshot) = reader.snapshot(&id)?.filter(|row| *row.user == *user) else { return Ok(None) };
+        let rows = reader.path(snapshot.conversation, Some(snapshot.link))?;
+        Ok::<_, StoreError>(Some((system_prompts(&snapshot.system), rows)))
     });
-    let (system, rows) = read.await.ok().flatten().ok_or_else(not_found)?;
+    let failed = || Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "snapshots cannot be read right now");
+    let read = read.await.map_err(|_| failed())?.map_err(|_| failed())?;
+    let (system, rows) = read.ok_or_else(not_found)?;
     let history: Vec<_> = rows.iter().map(message).collect();
     let body = dialect.with_history(body, &system, &history).map_err(|_| {
         Refusal::new(StatusCode::BAD_REQUEST, "a snapshot can be restored on chat routes only, with a list of messages")

@@ -65,6 +65,7 @@ pub(super) fn step(
     };
     let (seq, answered) = from.map_or((0, false), |from| (from.seq, from.answered));
     let position = Position { branch, seq: seq + 1, answered: answered || origin.answer.is_some() };
+    let origin = Origin { at: origin.at.max(said_at(connection, from)?), ..origin };
     insert(connection, conversation, position, message, origin)?;
     Ok(position)
 }
@@ -91,6 +92,13 @@ fn adopt(connection: &Connection, known: Position, origin: Origin) -> Result<Pos
         answered.execute(params![known.branch, known.seq])?;
     }
     Ok(Position { answered: true, ..known })
+}
+
+/// When the message before was said: a clock that went back does not turn the order round.
+fn said_at(connection: &Connection, from: Option<Position>) -> rusqlite::Result<i64> {
+    let Some(from) = from else { return Ok(i64::MIN) };
+    let mut before = connection.prepare_cached("SELECT created_at FROM messages WHERE branch_id = ?1 AND seq = ?2")?;
+    before.query_row(params![from.branch, from.seq], |row| row.get(0))
 }
 
 fn is_tip(connection: &Connection, position: Position) -> rusqlite::Result<bool> {
@@ -143,7 +151,5 @@ fn insert(
         ":answered": position.answered,
         ":at": origin.at,
     })?;
-    let mut indexed = connection.prepare_cached("INSERT INTO messages_text (rowid, text) VALUES (?1, ?2)")?;
-    indexed.execute(params![connection.last_insert_rowid(), message.text])?;
     Ok(())
 }

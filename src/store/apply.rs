@@ -5,8 +5,11 @@ use rusqlite::{Connection, OptionalExtension, named_params, params};
 use super::append::{Origin, Position, require, step};
 use super::change::{BeginTurn, Change, Compaction, FinishTurn, NewCheckpoint, NewEvent, NewSnapshot};
 use super::error::{Failure, Rejection};
-use super::{delete, import, tokens};
+use super::{delete, import, index, tokens};
 use crate::context::identity::ConversationId;
+
+/// Slices that somebody who searches waits for; the rest follows when there is time.
+const MOST_SLICES: usize = 16;
 
 pub(super) fn apply(connection: &Connection, change: &Change) -> Result<(), Failure> {
     match change {
@@ -14,8 +17,19 @@ pub(super) fn apply(connection: &Connection, change: &Change) -> Result<(), Fail
         Change::Finish(finish) => finish_turn(connection, finish),
         Change::Compaction(compaction) => compact(connection, compaction),
         Change::Event(event) => add_event(connection, event),
-        Change::Import(imported) => import::import(connection, imported),
-        Change::Delete(conversation) => delete::delete(connection, *conversation),
+        Change::ImportBegin(import) => import::begin(connection, import),
+        Change::ImportSlice(slice) => import::add_slice(connection, slice),
+        Change::ImportEnd(imports) => import::end(connection, imports),
+        Change::Index => {
+            for _slice in 0..MOST_SLICES {
+                if !index::add_slice(connection)? {
+                    break;
+                }
+            }
+            Ok(())
+        }
+        Change::Hide(conversation) => delete::hide(connection, *conversation),
+        Change::DeleteSlice(conversation) => delete::delete_slice(connection, *conversation),
         Change::CreateToken(token) => tokens::create(connection, token),
         Change::RevokeToken { id, at } => tokens::revoke(connection, *id, *at),
         Change::TokenUsed { id, at } => tokens::used(connection, *id, *at),

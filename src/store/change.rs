@@ -1,9 +1,11 @@
 //! What the store can be asked to write. Ids and times are made by the code that knows why.
 
-use super::import::Import;
+use serde_json::{Value, json};
+
+use super::import::{Import, ImportedSlice};
 use super::tokens::NewToken;
-use crate::context::Link;
 use crate::context::identity::ConversationId;
+use crate::context::{Link, Message, ToolCall};
 
 /// One thing that happens wholly or not at all.
 #[derive(Debug, Clone)]
@@ -12,10 +14,17 @@ pub enum Change {
     Finish(FinishTurn),
     Compaction(Compaction),
     Event(NewEvent),
-    /// A conversation that was had elsewhere.
-    Import(Import),
-    /// Everything of a conversation goes.
-    Delete(ConversationId),
+    /// A conversation that was had elsewhere is to come, without its lines: nobody's until its end.
+    ImportBegin(Box<Import>),
+    ImportSlice(ImportedSlice),
+    /// The conversations are complete, and their users'.
+    ImportEnd(Vec<Import>),
+    /// Everything that is stored can be found by search afterwards, within reason.
+    Index,
+    /// A conversation is nobody's from now on.
+    Hide(ConversationId),
+    /// A part of a conversation goes; rejected when there is nothing left.
+    DeleteSlice(ConversationId),
     CreateToken(NewToken),
     RevokeToken {
         id: i64,
@@ -170,6 +179,26 @@ pub struct NewEvent {
 }
 
 impl Change {
+    /// Whether there are events in it.
+    pub fn tells(&self) -> bool {
+        match self {
+            Self::Event(_) => true,
+            Self::Finish(finish) => !finish.events.is_empty(),
+            Self::Compaction(compaction) => !compaction.events.is_empty(),
+            Self::Begin(_)
+            | Self::ImportBegin(_)
+            | Self::ImportSlice(_)
+            | Self::ImportEnd(_)
+            | Self::Index
+            | Self::Hide(_)
+            | Self::DeleteSlice(_)
+            | Self::CreateToken(_)
+            | Self::RevokeToken { .. }
+            | Self::TokenUsed { .. }
+            | Self::Condensed { .. } => false,
+        }
+    }
+
     /// Roughly the memory it takes while it waits.
     pub(super) fn bytes(&self) -> usize {
         const EACH: usize = 256;
@@ -186,8 +215,15 @@ impl Change {
                 let system = compaction.snapshot.as_ref().map_or(0, |snapshot| snapshot.system.len());
                 texts.sum::<usize>() + front + system + events(&compaction.events)
             }
-            Self::Import(import) => import.bytes(),
-            Self::Delete(_) | Self::CreateToken(_) | Self::RevokeToken { .. } | Self::TokenUsed { .. } => 0,
+            Self::ImportSlice(slice) => slice.bytes(),
+            Self::ImportBegin(import) => import.intake.as_ref().map_or(0, String::len),
+            Self::ImportEnd(imports) => imports.iter().map(|import| import.system.len()).sum(),
+            Self::Index
+            | Self::Hide(_)
+            | Self::DeleteSlice(_)
+            | Self::CreateToken(_)
+            | Self::RevokeToken { .. }
+            | Self::TokenUsed { .. } => 0,
             Self::Event(event) => event.body.len(),
             Self::Condensed { body, .. } => body.len(),
         }
@@ -195,6 +231,27 @@ impl Change {
 }
 
 impl NewMessage {
+    /// A message as it is stored; `raw` where it holds more than that.
+    pub fn of(link: Link, message: &Message<'_>, raw: Option<&str>) -> Self {
+        let call = |call: &ToolCall<'_>| {
+            let arguments: Value =
+                serde_json::from_str(&call.arguments).unwrap_or_else(|_| call.arguments.as_ref().into());
+            json!({ "id": call.id, "name": call.name, "arguments": arguments })
+        };
+        let calls: Vec<Value> = message.tool_calls.iter().map(call).collect();
+        Self {
+            link,
+            role: message.role.name().to_owned(),
+            text: message.text.clone().into_owned(),
+            thinking: message.thinking.clone().into_owned(),
+            tool_calls: (!calls.is_empty()).then(|| Value::from(calls).to_string()),
+            tool_name: message.tool_name.as_ref().map(|name| name.clone().into_owned()),
+            tool_call_id: message.tool_call_id.as_ref().map(|id| id.clone().into_owned()),
+            images: message.images,
+            raw: raw.map(str::to_owned),
+        }
+    }
+
     pub(super) fn bytes(&self) -> usize {
         let optional = [&self.tool_calls, &self.tool_name, &self.tool_call_id, &self.raw];
         let optional: usize = optional.into_iter().flatten().map(String::len).sum();

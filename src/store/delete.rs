@@ -1,16 +1,26 @@
 //! Deletion that deletes: every row that holds a word of a conversation, its place in the search index, and
 //! what was made of its long messages. SQLite overwrites what it frees, and the writer empties the log after.
+//!
+//! A large conversation goes in slices, so that others' commits come in between. From the first moment it is
+//! nobody's.
 
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, OptionalExtension, params};
 
+use super::apply::user;
+use super::change::Change;
 use super::error::{Failure, Rejection};
+use super::import::NOBODY;
+use super::{Store, StoreError, index};
 use crate::context::identity::ConversationId;
 
 /// The name under which the highest number ever given is kept.
 pub(super) const HIGHEST_CONVERSATION: &str = "highest_conversation";
 
+/// Messages that go at once.
+const SLICE: u32 = 1000;
+
 /// In the order in which nothing refers to what is gone.
-const TABLES: [&str; 9] = [
+const TABLES: [&str; 8] = [
     "DELETE FROM events WHERE conversation_id = ?1",
     "DELETE FROM receipts WHERE conversation_id = ?1",
     "DELETE FROM fronts WHERE conversation_id = ?1",
@@ -18,13 +28,47 @@ const TABLES: [&str; 9] = [
     "DELETE FROM checkpoints WHERE conversation_id = ?1",
     "DELETE FROM turns WHERE conversation_id = ?1",
     "DELETE FROM imported_lines WHERE conversation_id = ?1",
-    "DELETE FROM messages WHERE conversation_id = ?1",
     "DELETE FROM branches WHERE conversation_id = ?1",
 ];
 
-pub(super) fn delete(connection: &Connection, conversation: ConversationId) -> Result<(), Failure> {
+impl Store {
+    /// Deletes a conversation. Ready when nothing of it is left.
+    pub async fn delete(&self, conversation: ConversationId) -> Result<(), StoreError> {
+        self.submit(Change::Hide(conversation)).await?;
+        loop {
+            match self.submit(Change::DeleteSlice(conversation)).await {
+                Ok(()) => {}
+                Err(StoreError::Rejected(Rejection::UnknownConversation(_))) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// Makes a conversation nobody's.
+pub(super) fn hide(connection: &Connection, conversation: ConversationId) -> Result<(), Failure> {
+    let nobody = user(connection, NOBODY, 0)?;
+    let mut statement = connection.prepare_cached("UPDATE conversations SET user_id = ?2 WHERE id = ?1")?;
+    match statement.execute(params![conversation, nobody])? {
+        0 => Err(Rejection::UnknownConversation(conversation).into()),
+        _ => Ok(()),
+    }
+}
+
+/// A conversation that is nobody's and whose turn it is to go.
+pub(super) fn hidden(connection: &Connection) -> rusqlite::Result<Option<ConversationId>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT conversations.id FROM conversations JOIN users ON users.id = user_id WHERE users.name = ?1 LIMIT 1",
+    )?;
+    statement.query_row([NOBODY], |row| row.get(0)).optional()
+}
+
+/// Deletes the next messages of it, or the rest when there are none.
+pub(super) fn delete_slice(connection: &Connection, conversation: ConversationId) -> Result<(), Failure> {
+    if forget_texts(connection, conversation)? == SLICE {
+        return Ok(());
+    }
     let systems = system_prompts(connection, conversation)?;
-    forget_texts(connection, conversation)?;
     for sql in TABLES {
         connection.prepare_cached(sql)?.execute([conversation])?;
     }
@@ -36,6 +80,7 @@ pub(super) fn delete(connection: &Connection, conversation: ConversationId) -> R
         )?;
         unused.execute([system])?;
     }
+    index::messages_deleted(connection)?;
     let mut highest = connection.prepare_cached(
         "INSERT INTO settings (name, value) VALUES (?1, ?2)
          ON CONFLICT (name) DO UPDATE SET value = max(value, excluded.value)",
@@ -55,17 +100,23 @@ fn system_prompts(connection: &Connection, conversation: ConversationId) -> rusq
     statement.query_map([conversation], |row| row.get(0))?.collect()
 }
 
-/// The search index needs to be told what it had, and condensed texts are known by the original's digest.
-fn forget_texts(connection: &Connection, conversation: ConversationId) -> rusqlite::Result<()> {
-    let mut texts = connection.prepare_cached("SELECT id, text FROM messages WHERE conversation_id = ?1")?;
-    let mut from_index = connection
-        .prepare_cached("INSERT INTO messages_text (messages_text, rowid, text) VALUES ('delete', ?1, ?2)")?;
+/// Deletes messages, the newest first. The search index needs to be told what it had, and condensed texts are
+/// known by the original's digest.
+fn forget_texts(connection: &Connection, conversation: ConversationId) -> rusqlite::Result<u32> {
+    let mut texts = connection
+        .prepare_cached("SELECT id, text FROM messages WHERE conversation_id = ?1 ORDER BY id DESC LIMIT ?2")?;
+    let found: Vec<(i64, String)> = texts
+        .query_map(params![conversation, SLICE], |row| Ok((row.get(0)?, row.get(1)?)))?
+        .collect::<Result<_, _>>()?;
+    let indexed = index::indexed_up_to(connection)?;
     let mut condensed = connection.prepare_cached("DELETE FROM condensed WHERE digest = ?1")?;
-    let mut rows = texts.query([conversation])?;
-    while let Some(row) = rows.next()? {
-        let (id, text): (i64, String) = (row.get(0)?, row.get(1)?);
-        from_index.execute(params![id, text])?;
+    let mut gone = connection.prepare_cached("DELETE FROM messages WHERE id = ?1")?;
+    for (id, text) in &found {
+        if *id <= indexed {
+            index::remove(connection, *id, text)?;
+        }
         condensed.execute([blake3::hash(text.as_bytes()).as_bytes()])?;
+        gone.execute([id])?;
     }
-    Ok(())
+    Ok(found.len() as u32)
 }

@@ -1,12 +1,23 @@
-//! Histories that come from elsewhere: a whole conversation at once, with the lines it was written as.
+//! Histories that come from elsewhere: whole conversations, all of them or none.
+//!
+//! A large one would hold up everybody's commits, so it is written in slices, and belongs to nobody until it is
+//! complete. What a crash leaves behind is nobody's, and is removed at the next start.
 
 use rusqlite::{Connection, params};
 
-use super::append::{Origin, Position, step};
-use super::apply::{open_conversation, system_prompt};
-use super::change::NewMessage;
+use super::append::{Origin, require, step};
+use super::apply::{open_conversation, system_prompt, user};
+use super::change::{Change, NewMessage};
 use super::error::Failure;
+use super::{Store, StoreError};
+use crate::context::Link;
 use crate::context::identity::ConversationId;
+
+/// The user whose conversations nobody sees. No token can be made for it.
+pub(super) const NOBODY: &str = "";
+
+/// Messages of one slice: some tens of milliseconds.
+const SLICE: usize = 1000;
 
 /// A conversation that was had elsewhere.
 #[derive(Debug, Clone)]
@@ -31,8 +42,8 @@ pub struct Import {
 /// What one line of it says: several messages, one, or none.
 #[derive(Debug, Clone)]
 pub struct ImportedLine {
-    /// The line that it follows, by its index; none: the line before it.
-    pub after: Option<usize>,
+    /// The last message of the line that it follows; none: it comes first.
+    pub after: Option<Link>,
     pub messages: Vec<ImportedMessage>,
     /// As it was written, where that has to come back.
     pub written: Option<String>,
@@ -47,31 +58,73 @@ pub struct ImportedMessage {
     pub message: NewMessage,
 }
 
-impl Import {
+/// A slice of an import, numbered from its first line.
+#[derive(Debug, Clone)]
+pub struct ImportedSlice {
+    pub conversation: ConversationId,
+    pub first: usize,
+    pub lines: Vec<ImportedLine>,
+}
+
+impl Store {
+    /// Stores conversations that were had elsewhere. Others' changes come in between; until the last of it is
+    /// stored, nobody sees any.
+    pub async fn import(&self, mut imports: Vec<Import>) -> Result<(), StoreError> {
+        let stored = self.import_hidden(&mut imports).await;
+        if stored.is_err() {
+            for import in &imports {
+                // What is left of it is removed at the next start, at the latest.
+                let _ = self.delete(import.conversation).await;
+            }
+        }
+        stored
+    }
+
+    async fn import_hidden(&self, imports: &mut [Import]) -> Result<(), StoreError> {
+        for import in &mut *imports {
+            let mut lines = std::mem::take(&mut import.lines).into_iter();
+            self.submit(Change::ImportBegin(Box::new(import.clone()))).await?;
+            let mut first = 0;
+            loop {
+                let slice: Vec<ImportedLine> = lines.by_ref().take(SLICE).collect();
+                if slice.is_empty() {
+                    break;
+                }
+                let count = slice.len();
+                let slice = ImportedSlice { conversation: import.conversation, first, lines: slice };
+                self.submit(Change::ImportSlice(slice)).await?;
+                first += count;
+            }
+        }
+        self.submit(Change::ImportEnd(imports.to_vec())).await
+    }
+}
+
+impl ImportedSlice {
     pub(super) fn bytes(&self) -> usize {
         let line = |line: &ImportedLine| {
             let messages: usize = line.messages.iter().map(|message| message.message.bytes()).sum();
             64 + messages + line.written.as_ref().map_or(0, String::len)
         };
-        self.lines.iter().map(line).sum::<usize>() + self.intake.as_ref().map_or(0, String::len) + self.system.len()
+        self.lines.iter().map(line).sum::<usize>()
     }
 }
 
-pub(super) fn import(connection: &Connection, import: &Import) -> Result<(), Failure> {
-    open_conversation(connection, import.conversation, &import.user, &import.model, import.at)?;
+/// Makes a conversation of nobody's.
+pub(super) fn begin(connection: &Connection, import: &Import) -> Result<(), Failure> {
+    open_conversation(connection, import.conversation, NOBODY, &import.model, import.at)?;
     connection
         .prepare_cached("UPDATE conversations SET session = ?2, provider = ?3, intake = ?4 WHERE id = ?1")?
         .execute(params![import.conversation, import.session, import.provider, import.intake])?;
-    let mut ends: Vec<Option<Position>> = Vec::with_capacity(import.lines.len());
-    for (number, line) in import.lines.iter().enumerate() {
-        let before = match line.after {
-            Some(parent) => ends.get(parent).copied().flatten(),
-            None => ends.last().copied().flatten(),
-        };
-        let mut end = before;
+    Ok(())
+}
+
+pub(super) fn add_slice(connection: &Connection, slice: &ImportedSlice) -> Result<(), Failure> {
+    for (number, line) in slice.lines.iter().enumerate() {
+        let mut end = line.after.map(|link| require(connection, slice.conversation, link)).transpose()?;
         for message in &line.messages {
             let origin = Origin { at: message.at, answer: message.answer };
-            end = Some(step(connection, import.conversation, end, &message.message, origin)?);
+            end = Some(step(connection, slice.conversation, end, &message.message, origin)?);
         }
         if let Some(written) = &line.written {
             let mut statement = connection.prepare_cached(
@@ -79,24 +132,30 @@ pub(super) fn import(connection: &Connection, import: &Import) -> Result<(), Fai
                  VALUES (?1, ?2, ?3, ?4, ?5)",
             )?;
             let (branch, seq) = (end.map(|end| end.branch), end.map_or(0, |end| end.seq));
-            statement.execute(params![import.conversation, number as i64, branch, seq, written])?;
+            let number = (slice.first + number) as i64;
+            statement.execute(params![slice.conversation, number, branch, seq, written])?;
         }
-        ends.push(end);
     }
-    let end = ends.last().copied().flatten();
-    let mut statement = connection.prepare_cached(
-        "INSERT INTO turns (id, conversation_id, branch_id, last_seq, at, finished_at, model, dialect, status, system_id)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6, 'import', 'complete', ?7)",
-    )?;
-    let system = system_prompt(connection, &import.system)?;
-    statement.execute(params![
-        import.turn,
-        import.conversation,
-        end.map(|end| end.branch),
-        end.map_or(0, |end| end.seq),
-        import.at,
-        import.model,
-        system
-    ])?;
+    Ok(())
+}
+
+/// Gives the conversations to their users, with a turn that says how they came.
+pub(super) fn end(connection: &Connection, imports: &[Import]) -> Result<(), Failure> {
+    for import in imports {
+        let owner = user(connection, &import.user, import.at)?;
+        connection
+            .prepare_cached("UPDATE conversations SET user_id = ?2 WHERE id = ?1")?
+            .execute(params![import.conversation, owner])?;
+        let mut statement = connection.prepare_cached(
+            "INSERT INTO turns (id, conversation_id, branch_id, last_seq, at, finished_at, model, dialect, status,
+                 system_id)
+             SELECT ?1, ?2, newest.branch_id, coalesce(newest.seq, 0), ?3, ?3, ?4, 'import', 'complete', ?5
+             FROM (SELECT 1) LEFT JOIN (
+                 SELECT branch_id, seq FROM messages WHERE conversation_id = ?2 ORDER BY id DESC LIMIT 1
+             ) AS newest",
+        )?;
+        let system = system_prompt(connection, &import.system)?;
+        statement.execute(params![import.turn, import.conversation, import.at, import.model, system])?;
+    }
     Ok(())
 }

@@ -13,6 +13,7 @@ mod delete;
 mod error;
 mod health;
 mod import;
+mod index;
 mod open;
 mod read;
 mod secret;
@@ -36,7 +37,7 @@ pub use change::{
 };
 pub use error::{Rejection, StoreError};
 pub use health::Stats;
-pub use import::{Import, ImportedLine, ImportedMessage};
+pub use import::{Import, ImportedLine, ImportedMessage, ImportedSlice};
 pub use read::{
     CheckpointRow, ConversationRow, Counts, EventRow, Found, Hit, ImportedLineRow, MessageRow, ReadOnly, Reader, Reads,
     ReceiptRow, SnapshotRow, TokenRow, TurnRow, open_read_only,
@@ -67,7 +68,7 @@ pub fn serving_at(dir: &Path) -> Option<String> {
     open::announced(dir)
 }
 
-/// Makes one change beside a serving process. Only for what no process remembers: tokens.
+/// Makes one change beside a serving process. Only for what no process remembers: tokens, and the search index.
 pub fn change_beside(dir: &Path, change: &Change) -> Result<(), StoreError> {
     let path = open::database_path(dir);
     let mut connection = open::beside(dir)?;

@@ -28,7 +28,7 @@ const APPLICATION_ID: i64 = 0x4c6f_6164;
 const OLDEST_LIBRARY: i32 = 3_051_003;
 
 /// How long a statement waits for another process, such as a backup, to let go of the file.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What the check after a crash may take; a large file is checked as far as that goes.
 const CHECK_TIME: Duration = Duration::from_secs(2);
@@ -60,7 +60,11 @@ pub(super) fn lock(dir: &Path) -> Result<File, StoreError> {
     let file = private().write(true).create(true).truncate(false).open(&path);
     let file = file.map_err(|error| StoreError::file(&path, error))?;
     match file.try_lock() {
-        Ok(()) => Ok(file),
+        Ok(()) => {
+            // Whatever address is in it was somebody else's.
+            file.set_len(0).map_err(|error| StoreError::file(&path, error))?;
+            Ok(file)
+        }
         Err(TryLockError::WouldBlock) => Err(StoreError::InUse { path }),
         Err(TryLockError::Error(error)) => Err(StoreError::file(&path, error)),
     }

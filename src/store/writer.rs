@@ -7,8 +7,8 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::Receiver;
-use std::time::Instant;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, TransactionBehavior};
 use tokio::sync::oneshot;
@@ -18,13 +18,37 @@ use super::apply::apply;
 use super::change::Change;
 use super::error::{Failure, is_failed_sync, is_of_the_medium};
 use super::health::Health;
-use super::open;
+use super::{delete, index, open};
 
 /// Changes that may wait; a commit takes all of them.
 pub(super) const MAX_WAITING: usize = 4096;
 
 /// Pages in the write-ahead log that are worth writing back, 4 KiB each. SQLite's own default.
 const LOG_PAGES: i64 = 1000;
+
+/// After this long without a change there is time for chores.
+const IDLE: Duration = Duration::from_millis(100);
+
+/// Commits after which chores wait no longer.
+const MOST_COMMITS_BEHIND: u32 = 256;
+
+/// What indexing may take when the process ends.
+const LAST_INDEXING: Duration = Duration::from_secs(2);
+
+/// What is left to do when there is nothing else.
+#[derive(Debug, Default)]
+struct Chores {
+    index: bool,
+    truncate: bool,
+    /// Since they were last done.
+    commits: u32,
+}
+
+impl Chores {
+    fn none(&self) -> bool {
+        !self.index && !self.truncate
+    }
+}
 
 /// A change that waits, and whom to tell.
 #[derive(Debug)]
@@ -44,20 +68,23 @@ pub(super) struct Writer {
 impl Writer {
     /// Writes until nobody can submit any more, then empties the write-ahead log.
     pub(super) fn run(mut self) {
-        while let Ok(first) = self.queue.recv() {
-            #[cfg(test)]
-            self.health.before_commit(&self.connection);
-            let mut batch = vec![first];
-            batch.extend(self.queue.try_iter().take(MAX_WAITING - 1));
-            let deleted = batch.iter().any(|job| matches!(*job.change, Change::Delete(_)));
-            self.commit(batch);
-            if deleted && self.health.is_trusted() {
-                // The log still has what was deleted. Best effort: a reader may hold it for a moment, and
-                // it goes with the next commits.
-                let _ = self.write_back("PRAGMA wal_checkpoint(TRUNCATE)");
+        // A process that was killed may have left what it was deleting, or taking in, and what it deleted in the log.
+        let mut chores = Chores { index: true, truncate: true, ..Chores::default() };
+        self.remove_leftovers();
+        self.truncate(&mut chores);
+        loop {
+            let next = if chores.none() {
+                self.queue.recv().map_err(|_| RecvTimeoutError::Disconnected)
+            } else {
+                self.queue.recv_timeout(IDLE)
+            };
+            match next {
+                Ok(first) => self.take(first, &mut chores),
+                Err(RecvTimeoutError::Timeout) => self.do_chores(&mut chores),
+                Err(RecvTimeoutError::Disconnected) => break,
             }
-            self.write_back_if_long();
         }
+        self.finish_index();
         // Best effort: a log that stays is read at the next start. It may be now that a sync fails.
         if self.health.is_trusted() {
             let _ = self.write_back("PRAGMA wal_checkpoint(TRUNCATE)");
@@ -65,8 +92,75 @@ impl Writer {
         let _ = open::write_back_at_close(&self.connection, self.health.is_trusted());
     }
 
+    /// Commits a change with everything that waits behind it.
+    fn take(&mut self, first: Job, chores: &mut Chores) {
+        #[cfg(test)]
+        self.health.before_commit(&self.connection);
+        let mut batch = vec![first];
+        batch.extend(self.queue.try_iter().take(MAX_WAITING - 1));
+        chores.truncate |= batch.iter().any(|job| matches!(*job.change, Change::DeleteSlice(_)));
+        chores.index = true;
+        chores.commits += 1;
+        self.commit(batch, chores);
+        self.write_back_if_long();
+        if chores.commits > MOST_COMMITS_BEHIND {
+            self.do_chores(chores);
+        }
+    }
+
+    /// What is done when nobody waits, or cannot be put off longer.
+    fn do_chores(&mut self, chores: &mut Chores) {
+        chores.commits = 0;
+        if !self.health.is_trusted() {
+            *chores = Chores::default();
+            return;
+        }
+        if chores.truncate {
+            self.truncate(chores);
+        }
+        if chores.index {
+            // A failure is met again by the next commit, which tells somebody.
+            chores.index = self.index_slice().unwrap_or(false);
+        }
+    }
+
+    /// Empties the log of what was deleted. Whoever reads just now keeps it a moment longer; nobody waits for them.
+    fn truncate(&mut self, chores: &mut Chores) {
+        if !self.health.is_trusted() {
+            return;
+        }
+        let _ = self.connection.busy_timeout(Duration::ZERO);
+        chores.truncate = !self.write_back_whole("PRAGMA wal_checkpoint(TRUNCATE)");
+        let _ = self.connection.busy_timeout(open::BUSY_TIMEOUT);
+    }
+
+    /// Deletes what is nobody's. Only before anybody can submit: an import under way is nobody's as well.
+    fn remove_leftovers(&mut self) {
+        let mut remove = || -> Result<bool, Failure> {
+            let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let Some(hidden) = delete::hidden(&transaction)? else { return Ok(false) };
+            delete::delete_slice(&transaction, hidden)?;
+            transaction.commit()?;
+            Ok(true)
+        };
+        while remove().unwrap_or(false) {}
+    }
+
+    fn index_slice(&mut self) -> rusqlite::Result<bool> {
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let more = index::add_slice(&transaction)?;
+        transaction.commit()?;
+        Ok(more)
+    }
+
+    /// At the end, so that nothing has to be caught up on by those who only look. Within reason.
+    fn finish_index(&mut self) {
+        let started = Instant::now();
+        while self.health.is_trusted() && started.elapsed() < LAST_INDEXING && self.index_slice().unwrap_or(false) {}
+    }
+
     /// Commits a batch and tells everyone.
-    fn commit(&mut self, batch: Vec<Job>) {
+    fn commit(&mut self, batch: Vec<Job>, chores: &mut Chores) {
         let started = Instant::now();
         let (changes, waiting): (Vec<_>, Vec<_>) = batch.into_iter().map(|job| (job.change, job.done)).unzip();
         let bytes = changes.iter().map(|change| change.bytes()).sum();
@@ -75,6 +169,10 @@ impl Writer {
             false => Err(self.health.untrusted(&self.path)),
         };
         self.health.committed(changes.len(), bytes, started.elapsed(), outcome.is_ok());
+        if chores.truncate {
+            // Whoever deletes is told when it is gone from the log, too, if nobody is reading just now.
+            self.truncate(chores);
+        }
         let outcomes = outcome.unwrap_or_else(|error| vec![Err(error); changes.len()]);
         for (done, outcome) in waiting.into_iter().zip(outcomes) {
             // Whoever asked may have gone.
@@ -107,6 +205,21 @@ impl Writer {
         if pages.is_ok_and(|(log, written)| log - written > LOG_PAGES) {
             // A full disk leaves the log long, and the next commit tries again.
             let _ = self.write_back("PRAGMA wal_checkpoint(PASSIVE)");
+        }
+    }
+
+    /// Whether nobody was in the way.
+    fn write_back_whole(&mut self, checkpoint: &str) -> bool {
+        let blocked = self
+            .connection
+            .prepare_cached(checkpoint)
+            .and_then(|mut statement| statement.query_row([], |row| row.get::<_, i64>(0)));
+        match blocked {
+            Ok(blocked) => blocked == 0,
+            Err(error) => {
+                let _ = self.failed(error);
+                false
+            }
         }
     }
 

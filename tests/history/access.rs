@@ -151,3 +151,17 @@ async fn the_first_serve_leaves_a_token_that_only_its_owner_can_read() {
     let row = gateway.store.reader().expect("reader").token(&digest).expect("read").expect("known");
     assert_eq!(row.revoked_at, Some(5));
 }
+
+#[tokio::test]
+async fn a_token_in_an_address_is_refused_and_one_in_the_wrong_header_is_no_anonymity() {
+    let stage = Stage::new().await;
+    let alice = stage.token("alice").await;
+    assert_eq!(stage.get(&format!("/api/tags?key={alice}")).await.status, 400);
+    for (name, value) in [("authorization", format!("Token {alice}")), ("x-auth-token", alice.clone())] {
+        assert_eq!(stage.send("GET", "/api/tags", "", &[(name, &value)]).await.status, 401, "{name}");
+    }
+    let credentials = format!("{}alice:{alice}@{}", "http://", stage.addr);
+    let got = stage.client.get(format!("{credentials}/api/conversations")).send().await.expect("an answer");
+    assert_eq!(got.status(), 200, "as a password in the client's address");
+    assert!(stage.sim.log().is_empty());
+}

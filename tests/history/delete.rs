@@ -81,3 +81,55 @@ async fn a_long_conversation_with_snapshots_and_receipts_is_deleted_whole() {
         assert!(!bytes.windows(8).any(|bytes| bytes == b"zanzibar"), "{}", path.display());
     }
 }
+
+#[tokio::test]
+async fn deleting_while_it_is_being_answered_leaves_nothing_behind_and_the_chat_goes_on() {
+    let config = loadline::sim::SimConfig { decode_us_per_token: 20_000, ..loadline::sim::SimConfig::default() };
+    let stage = Stage::with(config, &[]).await;
+    let alice = stage.token("alice").await;
+    let bearer = format!("Bearer {alice}");
+    let as_alice = [("authorization", bearer.as_str())];
+    let mut said = vec![json!({ "role": "user", "content": "first" })];
+    let first = stage.post_with("/api/chat", chat_body(&json!(said), 4096), &as_alice).await;
+    let id = first.header("x-loadline-conversation").to_owned();
+    said.extend([first.json()["message"].clone(), json!({ "role": "user", "content": "second" })]);
+    let streaming = json!({ "model": "sim", "messages": said }).to_string();
+    let mut answer = stage
+        .client
+        .post(format!("{}/api/chat", stage.url))
+        .bearer_auth(&alice)
+        .body(streaming)
+        .send()
+        .await
+        .expect("an answer");
+    assert!(answer.chunk().await.expect("readable").is_some(), "it is being answered");
+    assert_eq!(stage.send("DELETE", &format!("/api/conversations/{id}"), "", &as_alice).await.status, 204);
+    let mut rest = String::new();
+    while let Some(chunk) = answer.chunk().await.expect("readable") {
+        rest.push_str(&String::from_utf8_lossy(&chunk));
+    }
+    assert!(rest.contains("was deleted while it was being answered"), "{rest}");
+    let counts = stage.gateway.store.reader().expect("reader").counts().expect("counts");
+    assert_eq!((counts.conversations, counts.messages), (0, 0));
+    for _again in 0..2 {
+        let got = stage.post_with("/api/chat", chat_body(&json!(said), 4096), &as_alice).await;
+        assert_eq!(got.status, 200, "{}", got.text);
+        assert!(!got.text.contains("\"error\"") && got.header("x-loadline-conversation") != id, "{}", got.text);
+        said.extend([got.json()["message"].clone(), json!({ "role": "user", "content": "on" })]);
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_wait_for_a_deletion_gets_it_all_the_same() {
+    let stage = Stage::new().await;
+    let alice = stage.token("alice").await;
+    let id = stage.imported(&alice, 400).await;
+    let request = stage.client.delete(format!("{}/api/conversations/{id}", stage.url)).bearer_auth(&alice);
+    drop(tokio::time::timeout(std::time::Duration::from_millis(1), request.send()).await);
+    // Whether it was heard in time or not: asked again, it is gone.
+    let again = stage
+        .send("DELETE", &format!("/api/conversations/{id}"), "", &[("authorization", &format!("Bearer {alice}"))])
+        .await;
+    assert!(matches!(again.status, 204 | 404), "{}", again.status);
+    assert_eq!(stage.get_as(&alice, &format!("/api/conversations/{id}")).await.status, 404);
+}

@@ -174,3 +174,36 @@ async fn a_parent_makes_a_branch_and_several_sessions_several_conversations() {
     let details = stage.get_as(&alice, &format!("/api/conversations/{}", made["id"])).await.json();
     assert_eq!((&details["messages"], &details["branches"]), (&json!(6), &json!(2)), "both branches are kept");
 }
+
+#[tokio::test]
+async fn one_entry_that_is_no_message_costs_no_other() {
+    let stage = Stage::new().await;
+    let alice = stage.token("alice").await;
+    let mut list = vec![
+        json!({ "role": "system", "content": "rules" }),
+        json!(7),
+        json!({ "role": "user", "content": null, "timestamp": "2040-01-01T00:00:00Z" }),
+    ];
+    list.extend((0..200).map(|number| json!({ "role": "user", "content": format!("m{number}"), "timestamp": super::timestamp(500 - number), "tool_calls": [number] })));
+    let got = stage.import(&alice, &json!(list).to_string()).await;
+    assert_eq!(got.status, 201, "{}", got.text);
+    let made = got.json();
+    assert_eq!((&made["left_out"], &made["conversations"][0]["messages"]), (&json!([0, 1]), &json!(201)));
+    assert!(made["warnings"][0]["message"].as_str().expect("text").contains("truncating to most recent 50"));
+    let rows = stage.get_as(&alice, &format!("/api/conversations/{}/messages?limit=200", made["id"])).await.json();
+    let rows = rows.as_array().expect("rows");
+    assert_eq!((&rows[0]["content"], &rows[199]["content"]), (&json!(""), &json!("m198")));
+    let times: Vec<&str> = rows.iter().map(|row| row["created_at"].as_str().expect("text")).collect();
+    assert!(times.is_sorted(), "whatever the clocks said");
+    assert!(times[199] < "2040", "nothing was said in the future");
+}
+
+#[tokio::test]
+async fn a_list_of_millions_is_refused_before_it_fills_the_memory() {
+    let stage = Stage::new().await;
+    let alice = stage.token("alice").await;
+    let body = format!("[{}1]", "1,".repeat(3_000_000));
+    let got = stage.import(&alice, &body).await;
+    assert_eq!(got.status, 422);
+    assert!(got.text.contains("at most 100000 messages"), "{}", got.text);
+}

@@ -209,3 +209,35 @@ async fn a_user_lists_searches_and_looks_into_their_own_conversations() {
     let full = stage.get_as(&alice, &format!("/api/conversations/{id}/messages?full=true&limit=1")).await.json();
     assert_eq!((&full[0]["seq"], &full[0]["status"]), (&json!(1), &json!("complete")));
 }
+
+#[tokio::test]
+async fn every_branch_can_be_read_and_exported() {
+    let stage = Stage::new().await;
+    let alice = stage.token("alice").await;
+    let bearer = format!("Bearer {alice}");
+    let as_alice = [("authorization", bearer.as_str())];
+    let mut said = vec![json!({ "role": "user", "content": "first" })];
+    let first = stage.post_with("/api/chat", crate::stage::chat_body(&json!(said), 4096), &as_alice).await;
+    let id = first.header("x-loadline-conversation");
+    said.push(first.json()["message"].clone());
+    for edit in ["left", "right"] {
+        let mut edited = said.clone();
+        edited.push(json!({ "role": "user", "content": edit }));
+        stage.post_with("/api/chat", crate::stage::chat_body(&json!(edited), 4096), &as_alice).await;
+    }
+    let branches = stage.get_as(&alice, &format!("/api/conversations/{id}/branches")).await.json();
+    let branches = branches["branches"].as_array().expect("branches");
+    assert_eq!(branches.len(), 2);
+    for (branch, edit) in branches.iter().zip(["right", "left"]) {
+        let rows = stage.get_as(&alice, &format!("/api/conversations/{id}/messages?to={}", branch["to"])).await;
+        assert_eq!(contents(&rows)[2], edit);
+        let export = stage.get_as(&alice, &format!("/api/conversations/{id}/export?to={}", branch["to"])).await.text;
+        assert!(export.contains(&format!("\"{edit}\"")), "{export}");
+    }
+    for below in ["messages?to=987654", "export?to=987654", "messages?to=x"] {
+        assert_eq!(stage.get_as(&alice, &format!("/api/conversations/{id}/{below}")).await.status, 422, "{below}");
+    }
+    assert_eq!(stage.get_as(&alice, "/api/conversations/987654/branches").await.status, 404);
+    assert_eq!(stage.send("PUT", &format!("/api/conversations/{id}"), "", &as_alice).await.status, 405);
+    assert_eq!(stage.get_as(&alice, &format!("/api/conversations/{id}/nothing")).await.status, 404);
+}

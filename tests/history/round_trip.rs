@@ -149,14 +149,15 @@ fn store_chat(store: &Store, key: &ChainKey, history: &[Said], gaps_ms: &[i64]) 
 fn exported(store: &Store, id: i64) -> String {
     let reader = store.reader().expect("reader");
     let row = reader.conversation(id).expect("read").expect("there");
-    export::conversation(&reader, &row).expect("exported")
+    export::conversation(&reader, &row, None).expect("exported")
 }
 
 fn import(store: &Store, key: &ChainKey, lines: &str) -> i64 {
     let (sessions, _) = sessions(lines.as_bytes(), &options()).expect("valid");
     let conversation = store.next_conversation();
     let owner = Owner { key, user: "somebody", conversation, now_ms: 1_767_000_000_000 };
-    store.submit(Change::Import(sessions[0].import(&owner))).wait().expect("stored");
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    runtime.block_on(store.import(vec![sessions[0].import(&owner)])).expect("stored");
     conversation
 }
 

@@ -129,3 +129,46 @@ fn a_large_stream_needs_little_memory() {
     assert!(peak_kb < 64 << 10, "{peak_kb} kB for {written} bytes");
     assert!(stdout(&output).contains("Total Lines: 20000"), "{}", &stdout(&output)[..400]);
 }
+
+#[test]
+fn a_file_that_cannot_be_read_does_not_hide_the_others() {
+    let dir = sessions();
+    let root = dir.path().to_str().expect("text");
+    std::os::unix::fs::symlink("nowhere", dir.path().join("dangling.jsonl")).expect("linked");
+    assert!(
+        std::process::Command::new("mkfifo")
+            .arg(dir.path().join("pipe.jsonl"))
+            .status()
+            .expect("mkfifo runs")
+            .success()
+    );
+    let (code, files) = reports(&["validate", root, "--json"]);
+    assert_eq!((code, files.len()), (Some(2), 4));
+    assert_eq!(files.iter().filter(|file| file["valid"] == true).count(), 3);
+}
+
+#[test]
+fn a_provider_leaves_out_only_what_names_another() {
+    let dir = sessions();
+    let root = dir.path().to_str().expect("text");
+    for broken in ["garbage", "{\"provider\": \"\"}", "{\"provider\": 5}"] {
+        std::fs::write(dir.path().join("broken.jsonl"), broken).expect("written");
+        let (code, files) = reports(&["validate", root, "--json", "--provider", "cursor"]);
+        assert_eq!((code, files.len()), (Some(1), 2), "{broken}");
+    }
+}
+
+#[test]
+fn whoever_stops_reading_does_not_take_an_invalid_file_for_a_valid_one() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("bad.jsonl");
+    std::fs::write(&path, "nonsense\n".repeat(5000)).expect("written");
+    let mut child = loadline()
+        .args(["validate", "--verbose", path.to_str().expect("text"), path.to_str().expect("text")])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("it starts");
+    drop(child.stdout.take());
+    assert_eq!(child.wait().expect("it ends").code(), Some(1));
+}

@@ -19,7 +19,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod texts;
-mod timestamp;
+pub(super) mod timestamp;
 
 use jiff::{SignedDuration, Timestamp};
 

@@ -15,7 +15,7 @@ const DAYS_BEFORE_MONTH: [i64; 12] = [0, 31, 59, 90, 120, 151, 181, 212, 243, 27
 
 /// The moment that `text` names. Moments beyond the calendar of `Timestamp`
 /// become its nearest end: they are well-formed, and odd enough to be warned of.
-pub(super) fn parse(text: &str) -> Option<Timestamp> {
+pub(in crate::history) fn parse(text: &str) -> Option<Timestamp> {
     let mut cursor = Cursor { rest: text.as_bytes() };
     let day = cursor.date()?;
     if !cursor.take_any(b"Tt ") {

@@ -50,9 +50,8 @@ CREATE TABLE settings (
     value INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- Words of messages. Kept in step by the code that writes messages; what is deleted leaves no trace in it.
+-- Words of messages. Filled by the writer when it has time; what is deleted leaves no trace in it.
 CREATE VIRTUAL TABLE messages_text USING fts5(
     text, content = 'messages', content_rowid = 'id', tokenize = 'unicode61 remove_diacritics 2'
 );
-INSERT INTO messages_text (messages_text) VALUES ('rebuild');
 INSERT INTO messages_text (messages_text, rank) VALUES ('secure-delete', 1);

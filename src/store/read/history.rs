@@ -57,6 +57,26 @@ impl Reads {
         })
     }
 
+    /// The ends of a conversation's branches, the one that was used last first.
+    pub fn tips(&self, conversation: ConversationId) -> Result<Vec<MessageRow>, StoreError> {
+        let sql = format!(
+            "{} WHERE conversation_id = ?1 AND NOT EXISTS (SELECT 1 FROM messages AS next
+                 WHERE next.branch_id = messages.branch_id AND next.seq = messages.seq + 1)
+             ORDER BY id DESC",
+            rows::MESSAGE
+        );
+        self.ask(|connection| connection.prepare_cached(&sql)?.query_map([conversation], rows::message)?.collect())
+    }
+
+    /// The link of a message.
+    pub fn link(&self, conversation: ConversationId, message: i64) -> Result<Option<Link>, StoreError> {
+        self.ask(|connection| {
+            let sql = "SELECT link FROM messages WHERE id = ?1 AND conversation_id = ?2";
+            let link = |row: &rusqlite::Row<'_>| row.get::<_, rows::StoredLink>(0).map(|link| link.0);
+            connection.prepare_cached(sql)?.query_row(params![message, conversation], link).optional()
+        })
+    }
+
     /// When each message was stored.
     pub fn seen_at(&self, conversation: ConversationId, links: &[Link]) -> Result<Vec<Option<i64>>, StoreError> {
         self.ask(|connection| {

@@ -1,5 +1,7 @@
 //! Everything beside the messages: conversations, turns, and what was made of them.
 
+use std::collections::HashMap;
+
 use rusqlite::{OptionalExtension, Params, Row, params};
 
 use super::Reads;
@@ -164,6 +166,27 @@ impl Reads {
         let sql = "SELECT system_prompts.body FROM turns JOIN system_prompts ON system_prompts.id = system_id
             WHERE conversation_id = ?1 ORDER BY turns.number DESC LIMIT 1";
         self.one(sql, [conversation], |row| row.get(0))
+    }
+
+    /// The models that answered, by the place of the answer.
+    pub fn models(&self, conversation: ConversationId) -> Result<HashMap<(i64, u32), String>, StoreError> {
+        let sql = "SELECT branch_id, last_seq, model FROM turns WHERE conversation_id = ?1 AND branch_id IS NOT NULL
+            AND dialect <> 'import' ORDER BY number";
+        let rows = self.many(sql, [conversation], |row| Ok(((row.get(0)?, row.get(1)?), row.get(2)?)))?;
+        Ok(rows.into_iter().collect())
+    }
+
+    /// Whose a conversation is.
+    pub fn owner(&self, conversation: ConversationId) -> Result<Option<String>, StoreError> {
+        let sql = "SELECT users.name FROM conversations JOIN users ON users.id = user_id WHERE conversations.id = ?1";
+        self.one(sql, [conversation], |row| row.get(0))
+    }
+
+    /// How many snapshots and checkpoints a conversation has.
+    pub fn kept(&self, conversation: ConversationId) -> Result<(u32, u32), StoreError> {
+        let sql = "SELECT (SELECT count(*) FROM snapshots WHERE conversation_id = ?1),
+            (SELECT count(*) FROM checkpoints WHERE conversation_id = ?1)";
+        Ok(self.one(sql, [conversation], |row| Ok((row.get(0)?, row.get(1)?)))?.unwrap_or_default())
     }
 
     /// What the intake of an imported conversation said.

@@ -13,6 +13,9 @@ use crate::store::StoreError;
 /// Around a word that was found, and where something was left out of the excerpt.
 const FOUND: (char, char) = ('\u{2}', '\u{3}');
 
+/// A longer question is cut.
+const MAX_CHARS: usize = 512;
+
 /// Words of a question beyond this add nothing but work.
 const MAX_WORDS: usize = 16;
 
@@ -39,17 +42,22 @@ impl Reads {
         words: &str,
         limit: u32,
     ) -> Result<Vec<Hit>, StoreError> {
-        let Some(question) = question(words) else { return Ok(Vec::new()) };
-        let sql = "SELECT messages.conversation_id, messages.id, role, messages.created_at,
-                snippet(messages_text, 0, char(2), char(3), '…', 24)
-            FROM messages_text JOIN messages ON messages.id = messages_text.rowid
-            JOIN conversations ON conversations.id = messages.conversation_id
-            JOIN users ON users.id = user_id
-            WHERE messages_text MATCH ?1 AND (?2 IS NULL OR users.name = ?2)
-                AND (?3 IS NULL OR messages.conversation_id = ?3)
-            ORDER BY rank, messages.id DESC LIMIT ?4";
-        let found = self.many(sql, params![question, user, conversation, limit], hit)?;
-        if found.is_empty() { self.search_as_written(user, conversation, words.trim(), limit) } else { Ok(found) }
+        let words: String = words.chars().filter(|char| *char != '\0').take(MAX_CHARS).collect();
+        let Some(question) = question(&words) else { return Ok(Vec::new()) };
+        // By rank alone: then an excerpt is made of what is shown only.
+        let sql = format!(
+            "SELECT messages.conversation_id, messages.id, role, messages.created_at,
+                 snippet(messages_text, 0, char(2), char(3), '…', 24)
+             FROM messages_text JOIN messages ON messages.id = messages_text.rowid
+             WHERE messages_text MATCH ?1 AND {} ORDER BY rank LIMIT ?2",
+            whose(user, conversation)
+        );
+        let found =
+            self.many(&sql, params![question, limit, user.unwrap_or_default(), conversation.unwrap_or(0)], hit)?;
+        if found.is_empty() && words.chars().any(is_written_without_spaces) {
+            return self.search_as_written(user, conversation, words.trim(), limit);
+        }
+        Ok(found)
     }
 
     fn search_as_written(
@@ -59,18 +67,38 @@ impl Reads {
         words: &str,
         limit: u32,
     ) -> Result<Vec<Hit>, StoreError> {
-        let sql = "SELECT messages.conversation_id, messages.id, role, messages.created_at, text
-            FROM messages JOIN conversations ON conversations.id = messages.conversation_id
-            JOIN users ON users.id = user_id
-            WHERE text LIKE ?1 ESCAPE '\\' AND (?2 IS NULL OR users.name = ?2)
-                AND (?3 IS NULL OR messages.conversation_id = ?3)
-            ORDER BY messages.id DESC LIMIT ?4";
-        let mut found = self.many(sql, params![pattern(words), user, conversation, limit], hit)?;
+        let sql = format!(
+            "SELECT messages.conversation_id, messages.id, role, messages.created_at, text FROM messages
+             WHERE text LIKE ?1 ESCAPE '\\' AND {} ORDER BY messages.id DESC LIMIT ?2",
+            whose(user, conversation)
+        );
+        let given = params![pattern(words), limit, user.unwrap_or_default(), conversation.unwrap_or(0)];
+        let mut found = self.many(&sql, given, hit)?;
         for hit in &mut found {
             hit.excerpt = excerpt(&hit.excerpt, words);
         }
         Ok(found)
     }
+}
+
+/// Which messages may be found: parameter 3 is the user's name, 4 the conversation.
+fn whose(user: Option<&str>, conversation: Option<ConversationId>) -> &'static str {
+    const OF_USER: &str = "messages.conversation_id IN (SELECT conversations.id FROM conversations JOIN users
+        ON users.id = user_id WHERE users.name = ?3 AND ?4 = 0)";
+    const OF_CONVERSATION: &str = "messages.conversation_id = ?4 AND ?3 = ''";
+    const OF_BOTH: &str = "messages.conversation_id = (SELECT conversations.id FROM conversations JOIN users
+        ON users.id = user_id WHERE users.name = ?3 AND conversations.id = ?4)";
+    match (user, conversation) {
+        (Some(_), Some(_)) => OF_BOTH,
+        (Some(_), None) => OF_USER,
+        (None, Some(_)) => OF_CONVERSATION,
+        (None, None) => "?3 = '' AND ?4 = 0",
+    }
+}
+
+/// Chinese, Japanese, Thai, Lao, Burmese and Khmer: no word of these can be looked up by itself.
+fn is_written_without_spaces(char: char) -> bool {
+    matches!(u32::from(char), 0x0e00..=0x0eff | 0x1000..=0x109f | 0x1780..=0x17ff | 0x3040..=0x30ff | 0x3400..=0x9fff | 0xf900..=0xfaff | 0x20000..=0x3ffff)
 }
 
 fn hit(row: &Row<'_>) -> rusqlite::Result<Hit> {
@@ -97,8 +125,7 @@ fn pattern(words: &str) -> String {
 
 /// The surroundings of what was looked for.
 fn excerpt(text: &str, words: &str) -> String {
-    let at = text.to_lowercase().find(&words.to_lowercase()).unwrap_or(0);
-    let at = text.char_indices().map(|(at, _)| at).take_while(|start| *start <= at).last().unwrap_or(0);
+    let at = text.find(words).unwrap_or(0);
     let before: Vec<char> = text[..at].chars().rev().take(AROUND).collect();
     let found: String = text[at..].chars().take(words.chars().count()).collect();
     let after: String = text[at + found.len()..].chars().take(AROUND).collect();

@@ -1,17 +1,23 @@
 //! Histories that come from elsewhere, that are searched, and that go.
 
 use super::*;
-use crate::store::{Import, ImportedLine, ImportedMessage, NewToken};
+use crate::store::{Import, ImportedLine, ImportedMessage, ImportedSlice, NewToken};
 
-fn imported(history: &[&str], after: Option<usize>, written: &str) -> ImportedLine {
+/// Waits for something that only the writer's thread does.
+fn block_on<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().expect("a runtime").block_on(work)
+}
+
+fn imported(history: &[&str], written: &str) -> ImportedLine {
     let message = message(history);
+    let after = history.len().checked_sub(2).map(|before| link("local", &history[..=before]));
     let answer = (message.role == "assistant").then_some("complete");
     let messages = vec![ImportedMessage { at: 100 + history.len() as i64, answer, message }];
     ImportedLine { after, messages, written: Some(written.to_owned()) }
 }
 
-fn import(conversation: i64, lines: Vec<ImportedLine>) -> Change {
-    Change::Import(Import {
+fn import(conversation: i64, lines: Vec<ImportedLine>) -> Import {
+    Import {
         conversation,
         user: "local".to_owned(),
         at: 9_000,
@@ -22,18 +28,18 @@ fn import(conversation: i64, lines: Vec<ImportedLine>) -> Change {
         provider: Some("elsewhere".to_owned()),
         intake: None,
         lines,
-    })
+    }
 }
 
 #[test]
 fn an_import_has_its_times_its_lines_and_goes_on() {
     let (_dir, store) = fresh();
     let lines = vec![
-        imported(&["hello"], None, "line 1"),
-        imported(&["hello", "hi"], None, "line 2"),
-        imported(&["hello", "good day"], Some(0), "line 3"),
+        imported(&["hello"], "line 1"),
+        imported(&["hello", "hi"], "line 2"),
+        imported(&["hello", "good day"], "line 3"),
     ];
-    store.submit(import(1, lines)).wait().expect("stored");
+    block_on(store.import(vec![import(1, lines)])).expect("stored");
     assert_eq!(texts(&store, 1, None), ["hello", "good day"]);
     assert_eq!(texts(&store, 1, Some(link("local", &["hello", "hi"]))), ["hello", "hi"]);
     {
@@ -67,6 +73,7 @@ fn search_finds_words_of_ones_own_only() {
     theirs.user = "bob".to_owned();
     theirs.messages = vec![message_of("bob", &["my harbour secret"])];
     store.submit(Change::Begin(theirs)).wait().expect("stored");
+    store.submit(Change::Index).wait().expect("indexed");
     let reader = store.reader().expect("reader");
     let found = |user: Option<&str>, words: &str| {
         let hits = reader.search(user, None, words, 10).expect("searched");
@@ -96,7 +103,19 @@ fn what_is_deleted_is_nowhere_in_the_files() {
     store.submit(Change::Begin(end)).wait().expect("stored");
     let event = NewEvent { conversation: Some(1), body: "{\"x\":\"xylophonist\"}".to_owned(), ..event("warning") };
     store.submit(Change::Event(event)).wait().expect("stored");
-    store.submit(Change::Delete(1)).wait().expect("deleted");
+    store.submit(Change::Index).wait().expect("indexed");
+    say(
+        &store,
+        1,
+        &[
+            "the codeword is xylophonist",
+            "I shall remember xylophonist",
+            "xylophonist again",
+            "not indexed xylophonist",
+        ],
+    );
+    block_on(store.delete(1)).expect("deleted");
+    store.submit(Change::Index).wait().expect("indexed");
     {
         let reader = store.reader().expect("reader");
         assert!(reader.conversation(1).expect("read").is_none());
@@ -119,8 +138,8 @@ fn what_is_deleted_is_nowhere_in_the_files() {
 fn the_number_of_a_deleted_conversation_is_not_given_again() {
     let (dir, store) = fresh();
     say(&store, 7, &["hello", "hi"]);
-    store.submit(Change::Delete(7)).wait().expect("deleted");
-    let again = store.submit(Change::Delete(7)).wait().expect_err("gone");
+    block_on(store.delete(7)).expect("deleted");
+    let again = block_on(store.delete(7)).expect_err("gone");
     assert!(matches!(again, StoreError::Rejected(Rejection::UnknownConversation(7))));
     drop(store);
     assert_eq!(reopen(dir.path()).next_conversation(), 8);
@@ -155,4 +174,53 @@ fn tokens_are_made_found_and_revoked_also_beside_a_server() {
     store.submit(Change::CreateToken(token("alice", 4, None))).wait().expect("made");
     store.submit(Change::CreateToken(NewToken { at: 3_000, ..token("second", 5, None) })).wait().expect("made");
     assert_eq!(store.reader().expect("reader").tokens().expect("read").len(), 4);
+}
+
+#[test]
+fn an_import_that_a_crash_cut_short_is_gone_at_the_next_start() {
+    let (dir, store) = fresh();
+    let half = import(3, Vec::new());
+    store.submit(Change::ImportBegin(Box::new(half))).wait().expect("begun");
+    let slice = ImportedSlice { conversation: 3, first: 0, lines: vec![imported(&["half of it"], "line 1")] };
+    store.submit(Change::ImportSlice(slice)).wait().expect("stored");
+    let listed =
+        |store: &Store| store.reader().expect("reader").conversations(Some("local"), None, 10).expect("read").len();
+    assert_eq!(listed(&store), 0, "nobody sees half of it");
+    drop(store);
+    let store = reopen(dir.path());
+    store.submit(Change::Index).wait().expect("the writer has begun");
+    let reader = store.reader().expect("reader");
+    assert!(reader.conversation(3).expect("read").is_none());
+    assert!(reader.search(None, None, "half", 10).expect("searched").is_empty());
+    assert_eq!(store.next_conversation(), 4);
+}
+
+#[test]
+fn a_long_conversation_goes_slice_by_slice() {
+    let (_dir, store) = fresh();
+    let texts: Vec<String> = (0..2500).map(|number| format!("word{number}")).collect();
+    let history: Vec<&str> = texts.iter().map(String::as_str).collect();
+    let lines = (1..=history.len()).map(|length| imported(&history[..length], "line")).collect();
+    block_on(store.import(vec![import(1, lines)])).expect("stored");
+    assert_eq!(store.reader().expect("reader").conversation(1).expect("read").expect("there").messages, 2500);
+    store.submit(Change::Index).wait().expect("indexed");
+    assert_eq!(store.reader().expect("reader").search(None, None, "word2499", 10).expect("searched").len(), 1);
+    block_on(store.delete(1)).expect("deleted");
+    let counts = store.reader().expect("reader").counts().expect("counts");
+    assert_eq!((counts.conversations, counts.messages, counts.turns), (0, 0, 0));
+    say(&store, 2, &["word7 again", "yes"]);
+    store.submit(Change::Index).wait().expect("indexed");
+    assert_eq!(store.reader().expect("reader").search(None, None, "word7", 10).expect("searched").len(), 1);
+}
+
+#[test]
+fn a_clock_that_goes_back_does_not_turn_the_order_round() {
+    let (_dir, store) = fresh();
+    say(&store, 1, &["hello", "hi"]);
+    let mut late = begin("t2", 1, &["hello", "hi", "more"]);
+    late.at = 5;
+    store.submit(Change::Begin(late)).wait().expect("stored");
+    let times: Vec<i64> =
+        store.reader().expect("reader").path(1, None).expect("path").iter().map(|row| row.created_at).collect();
+    assert_eq!(times, [1_000, 2_000, 2_000]);
 }
