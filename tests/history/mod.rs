@@ -6,7 +6,7 @@ mod delete;
 mod handoff;
 mod import;
 mod read;
-mod round_trip;
+pub mod round_trip;
 mod validate_command;
 
 use loadline::api::auth::{Scope, Scopes};

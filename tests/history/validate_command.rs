@@ -172,3 +172,12 @@ fn whoever_stops_reading_does_not_take_an_invalid_file_for_a_valid_one() {
     drop(child.stdout.take());
     assert_eq!(child.wait().expect("it ends").code(), Some(1));
 }
+
+#[test]
+fn the_documentation_names_every_finding_with_its_level() {
+    let documented = include_str!("../../docs/canonical-jsonl.md");
+    for code in loadline::history::validate::Code::ALL {
+        let row = format!("| `{}` | {} |", code.as_str(), code.level().number());
+        assert!(documented.contains(&row), "{row}");
+    }
+}

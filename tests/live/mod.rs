@@ -3,12 +3,13 @@
 //!
 //! * `server.rs` finds and starts it, `gguf.rs` and `vocabularies.rs` make tiny models with real vocabularies.
 //! * `conversations.rs` makes up conversations; `counts.rs` compares what we predict with what is reported.
-//! * `compaction.rs` has a long chat. `agreement.rs` holds the simulator, and the gate itself, against the real thing.
+//! * `compaction.rs` has a long chat, `history.rs` reads one back. `agreement.rs` holds the simulator, and the gate itself, against the real thing.
 
 mod agreement;
 mod compaction;
 mod conversations;
 mod counts;
 pub mod gguf;
+mod history;
 mod server;
 mod vocabularies;
