@@ -8,20 +8,16 @@ use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::{Value, json};
 
 use super::query::invalid;
+use super::views::{about, about_branch, about_snapshot, hit, in_full, load, message};
 use super::{Asked, blocking, reading_much};
-use crate::context::Usage;
 use crate::context::identity::ConversationId;
-use crate::events::now_ms;
 use crate::history::{self, export};
 use crate::proxy::respond::{self, Refusal, ResponseBody};
-use crate::store::{Change, ConversationRow, MessageRow, Reads, Rejection, SnapshotRow, StoreError, TurnRow};
+use crate::store::{Change, ConversationRow, Reads, Rejection, StoreError};
 
 /// Messages, conversations and turns in one answer, unless asked otherwise.
 const DEFAULT_LIMIT: u32 = 50;
 const MAX_LIMIT: u32 = 200;
-
-/// Characters of a title.
-const TITLE_CHARS: usize = 80;
 
 pub(super) fn not_found() -> Refusal {
     Refusal::new(StatusCode::NOT_FOUND, "conversation not found")
@@ -206,129 +202,4 @@ fn ok(body: &Value) -> Response<ResponseBody> {
     let mut response = respond::json(StatusCode::OK, body.to_string());
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
-}
-
-/// A time as people and programs write it.
-pub fn time(at_ms: i64) -> String {
-    jiff::Timestamp::from_millisecond(at_ms).map(|at| at.to_string()).unwrap_or_default()
-}
-
-/// What a list says of a conversation.
-pub fn about(row: &ConversationRow) -> Value {
-    let mut shown = json!({
-        "id": row.id,
-        "title": title(&row.title),
-        "model": row.model,
-        "messages": row.messages,
-        "branches": row.branches,
-        "created_at": time(row.created_at),
-        "updated_at": time(row.updated_at),
-    });
-    if let Some(session) = &row.session {
-        shown["imported_from"] = json!({ "session": session, "provider": row.provider });
-    }
-    shown
-}
-
-/// One line, not too long.
-pub fn title(text: &str) -> String {
-    let line: Vec<&str> = text.split_whitespace().collect();
-    let line = line.join(" ");
-    let clean: String = line.chars().filter(|char| !char.is_control()).collect();
-    if clean.chars().count() <= TITLE_CHARS {
-        return clean;
-    }
-    clean.chars().take(TITLE_CHARS - 1).chain(['…']).collect()
-}
-
-/// The five fields; whoever speaks for a model is the assistant, whatever is said to it comes from the user.
-fn message(conversation: ConversationId, row: &MessageRow) -> Value {
-    let role = if matches!(row.role.as_str(), "assistant" | "orchestrator") { "assistant" } else { "user" };
-    json!({
-        "id": row.id,
-        "conversation_id": conversation,
-        "role": role,
-        "content": row.text,
-        "created_at": time(row.created_at),
-    })
-}
-
-/// The same with everything that is stored of it.
-pub fn in_full(conversation: ConversationId, row: &MessageRow) -> Value {
-    let calls = history::calls(row);
-    json!({
-        "id": row.id,
-        "conversation_id": conversation,
-        "seq": row.seq,
-        "role": row.role,
-        "content": row.text,
-        "thinking": Some(&row.thinking).filter(|thinking| !thinking.is_empty()),
-        "tool_calls": Some(calls).filter(|calls| !calls.is_empty()),
-        "tool_name": row.tool_name,
-        "tool_call_id": row.tool_call_id,
-        "images": row.images,
-        "status": row.status,
-        "created_at": time(row.created_at),
-    })
-}
-
-/// The end of a branch.
-pub fn about_branch(tip: &MessageRow) -> Value {
-    json!({ "to": tip.id, "messages": tip.seq, "ends_with": title(&tip.text), "created_at": time(tip.created_at) })
-}
-
-/// How full the window was in a turn that was counted.
-pub fn load(turn: &TurnRow) -> Option<Value> {
-    let (arrived, limit) = (turn.arrived_tokens?, turn.limit_tokens?);
-    Some(json!({
-        "turn": turn.number,
-        "at": time(turn.at),
-        "model": turn.model,
-        "dialect": turn.dialect,
-        "status": turn.status,
-        "action": turn.action,
-        "basis": turn.basis,
-        "arrived_tokens": arrived,
-        "sent_tokens": turn.sent_tokens,
-        "limit_tokens": limit,
-        "reported_tokens": turn.reported_tokens,
-        "usage": Usage { total: arrived, limit }.to_string(),
-        "receipt": turn.receipt,
-    }))
-}
-
-pub fn about_snapshot(row: &SnapshotRow) -> Value {
-    json!({
-        "id": row.id,
-        "conversation": row.conversation,
-        "created_at": time(row.created_at),
-        "reason": row.reason,
-        "messages": row.messages,
-        "checkpoints": row.checkpoints,
-        "tokens": row.tokens,
-        "limit_tokens": row.limit_tokens,
-    })
-}
-
-/// A place that was found; in `marked`, what was found stands between « and ».
-pub fn hit(hit: &crate::store::Hit) -> Value {
-    let plain: String = hit.excerpt.chars().filter(|char| !matches!(char, '\u{2}' | '\u{3}')).collect();
-    json!({
-        "conversation_id": hit.conversation,
-        "message_id": hit.message,
-        "role": hit.role,
-        "created_at": time(hit.created_at),
-        "excerpt": plain,
-        "marked": marked(hit),
-    })
-}
-
-/// An excerpt with what was found between « and ».
-pub fn marked(hit: &crate::store::Hit) -> String {
-    hit.excerpt.replace('\u{2}', "«").replace('\u{3}', "»")
-}
-
-/// Now, as the API writes it.
-pub(super) fn now() -> String {
-    time(now_ms())
 }

@@ -10,8 +10,9 @@ use http::{Response, StatusCode};
 use serde_json::{Value, json};
 
 use super::auth::{Scope, forbidden};
-use super::conversations::{not_found, now, owned};
+use super::conversations::{not_found, owned};
 use super::query::{Query, invalid};
+use super::views::now;
 use super::{Asked, reading_much};
 use crate::context::identity::ConversationId;
 use crate::history::handoff::{self, Handed, Means, Wanted};

@@ -7,6 +7,7 @@
 //!
 //! Everything here is looked up for the user whose token it is; what is somebody else's does not exist.
 
+mod access;
 pub mod auth;
 pub mod conversations;
 pub mod first_token;
@@ -15,6 +16,7 @@ mod import;
 mod query;
 mod snapshots;
 pub mod token;
+pub mod views;
 
 use std::sync::Arc;
 

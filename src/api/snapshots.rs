@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::{Response, StatusCode};
 
-use super::conversations::{about_snapshot, in_full};
+use super::views::{about_snapshot, in_full};
 use super::{Asked, reading_much};
 use crate::history::{export, system_prompts};
 use crate::proxy::respond::{self, Refusal, ResponseBody};

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::Outcome;
 use super::conversations::write_out;
 use super::data::{DataDir, shown, when};
-use crate::api::conversations::{about_snapshot as about, in_full};
+use crate::api::views::{about_snapshot as about, in_full};
 use crate::dialect::Dialect;
 use crate::history::{export, message, system_prompts};
 use crate::store::{ReadOnly, SnapshotRow};

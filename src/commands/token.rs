@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use super::Outcome;
 use super::data::{DataDir, when};
 use crate::api::auth::{Scope, Scopes, is_in_force};
-use crate::api::conversations::time;
 use crate::api::token::Token;
+use crate::api::views::time;
 use crate::events::now_ms;
 use crate::store::{Change, NewToken, TokenRow};
 

@@ -39,6 +39,8 @@ const LAST_INDEXING: Duration = Duration::from_secs(2);
 #[derive(Debug, Default)]
 struct Chores {
     index: bool,
+    /// There was more to index than one slice: it goes on at once, unless somebody comes.
+    behind: bool,
     truncate: bool,
     /// Since they were last done.
     commits: u32,
@@ -76,7 +78,7 @@ impl Writer {
             let next = if chores.none() {
                 self.queue.recv().map_err(|_| RecvTimeoutError::Disconnected)
             } else {
-                self.queue.recv_timeout(IDLE)
+                self.queue.recv_timeout(if chores.behind { Duration::ZERO } else { IDLE })
             };
             match next {
                 Ok(first) => self.take(first, &mut chores),
@@ -99,7 +101,7 @@ impl Writer {
         let mut batch = vec![first];
         batch.extend(self.queue.try_iter().take(MAX_WAITING - 1));
         chores.truncate |= batch.iter().any(|job| matches!(*job.change, Change::DeleteSlice(_)));
-        chores.index = true;
+        (chores.index, chores.behind) = (true, false);
         chores.commits += 1;
         self.commit(batch, chores);
         self.write_back_if_long();
@@ -121,6 +123,7 @@ impl Writer {
         if chores.index {
             // A failure is met again by the next commit, which tells somebody.
             chores.index = self.index_slice().unwrap_or(false);
+            chores.behind = chores.index;
         }
     }
 
