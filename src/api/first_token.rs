@@ -46,7 +46,7 @@ pub async fn ensure(store: &Store, dir: &Path) -> Result<Option<PathBuf>, FirstT
     };
     let known = store.reader()?.token(&token.digest())?;
     if known.as_ref().is_some_and(|row| !is_in_force(row)) {
-        // Revoked, or run out: the file is of no use any more.
+        tracing::warn!(path = %path.display(), "the token in this file is revoked: remove the file to get a new one");
         return Ok(None);
     }
     if known.is_none() {

@@ -1,7 +1,7 @@
 //! `GET /api/conversations/{id}/handoff`: a conversation as a section of somebody else's prompt.
 //!
 //! `preset=` cuts it one way or the other, `tokens=` is the room there is, `thread=` a task that it must bear on,
-//! `compress=model` has a model shorten what the preset would cut. Text by default, JSON with `format=json`.
+//! `compress=model` has a model shorten what the preset would cut, `model=` names another than the conversation's. Text by default, JSON with `format=json`.
 
 use std::sync::Arc;
 
@@ -73,7 +73,8 @@ fn wanted(query: &Query) -> Result<Wanted, Refusal> {
         Some(_) => return Err(invalid("compress", "must be `model`")),
     };
     let thread = query.get("thread").map(str::trim).filter(|task| !task.is_empty()).map(str::to_owned);
-    Ok(Wanted { preset: query.preset()?, tokens, thread, compress })
+    let model = query.get("model").filter(|model| !model.is_empty()).map(str::to_owned);
+    Ok(Wanted { preset: query.preset()?, tokens, thread, compress, model })
 }
 
 /// The same for programs.
@@ -85,7 +86,7 @@ pub fn said_of(row: &ConversationRow, wanted: &Wanted, handed: Option<&Handed>) 
         "section": handed.map_or("", |handed| &handed.section),
         "tokens": handed.map_or(0, |handed| handed.tokens),
         "basis": handed.map(|handed| handed.basis),
-        "left_out": handed.map(|handed| handed.left_out),
+        "left_out": handed.map_or(0, |handed| handed.left_out),
         "condensed": handed.map_or(0, |handed| handed.condensed),
         "conversation_history": handed.map(|handed| &handed.history),
     })

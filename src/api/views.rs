@@ -70,6 +70,7 @@ pub fn in_full(conversation: ConversationId, row: &MessageRow) -> Value {
         "tool_name": row.tool_name,
         "tool_call_id": row.tool_call_id,
         "images": row.images,
+        "attachments": history::attachments(row),
         "status": row.status,
         "created_at": time(row.created_at),
     })

@@ -22,9 +22,9 @@ use crate::history::arrival;
 use crate::history::export;
 use crate::history::handoff::{self, Means, Wanted};
 use crate::history::import::Owner;
-use crate::history::system_prompts;
+use crate::history::{attachments, system_prompts};
 use crate::ollama::{Models, Upstream};
-use crate::store::{Change, ConversationRow, ReadOnly, Store};
+use crate::store::{Change, ConversationRow, MessageRow, ReadOnly, Store};
 
 /// Look at the conversations that went through Loadline, take some out, bring some in.
 ///
@@ -56,17 +56,19 @@ enum What {
     },
     /// Show one with its messages
     Show {
+        /// The conversation's number
         id: i64,
-        /// The branch that ends in this message [default: the one used last]
+        /// The branch that ends in this message, by its number (`show` tells) [default: the one used last]
         #[arg(long, value_name = "MESSAGE")]
         to: Option<i64>,
         /// As JSON, with how full the window was turn by turn
         #[arg(long)]
         json: bool,
     },
-    /// Find messages that have all the words; the last word may be a beginning
+    /// Find messages that have all the words; the last word may be a beginning. Exit code 1: nothing found
     Search {
-        #[arg(required = true)]
+        /// What to look for
+        #[arg(required = true, value_name = "WORD")]
         words: Vec<String>,
         /// Only what one user said and was told
         #[arg(long)]
@@ -83,8 +85,9 @@ enum What {
     },
     /// Write one as canonical JSONL, one message a line
     Export {
+        /// The conversation's number
         id: i64,
-        /// The branch that ends in this message [default: the one used last]
+        /// The branch that ends in this message, by its number (`show` tells) [default: the one used last]
         #[arg(long, value_name = "MESSAGE")]
         to: Option<i64>,
         /// To a file instead of standard output
@@ -110,7 +113,8 @@ enum What {
     },
     /// Delete conversations for good: messages, snapshots, receipts, checkpoints, and their place in the search
     Delete {
-        #[arg(required = true)]
+        /// Numbers of conversations
+        #[arg(required = true, value_name = "ID")]
         ids: Vec<i64>,
         /// Without asking
         #[arg(long)]
@@ -118,6 +122,7 @@ enum What {
     },
     /// Write one as a section of a prompt, for handing it to another agent
     Handoff {
+        /// The conversation's number
         id: i64,
         /// What matters most
         #[arg(long, value_enum, default_value = "requirements-first")]
@@ -131,6 +136,9 @@ enum What {
         /// Have the conversation's model shorten what the preset would cut
         #[arg(long)]
         compress: bool,
+        /// The model to count and shorten with [default: the conversation's]
+        #[arg(long)]
+        model: Option<String>,
         /// The Ollama that has the model, for counting and shortening
         #[arg(long, value_name = "URL", env = "LOADLINE_UPSTREAM_URL", default_value = DEFAULT_UPSTREAM)]
         upstream: String,
@@ -159,8 +167,8 @@ impl Conversations {
             }
             What::Import { file, preset, user, json } => return import(data, &file, preset, &user, json).await,
             What::Delete { ids, yes } => return delete(data, &ids, yes).await,
-            What::Handoff { id, preset, tokens, thread, compress, upstream, json } => {
-                let wanted = Wanted { preset: preset.into(), tokens, thread, compress };
+            What::Handoff { id, preset, tokens, thread, compress, model, upstream, json } => {
+                let wanted = Wanted { preset: preset.into(), tokens, thread, compress, model };
                 return hand_over(&data.read()?, id, data.config()?, &upstream, &wanted, json).await;
             }
         }
@@ -192,13 +200,23 @@ fn list(store: &ReadOnly, user: Option<&str>, limit: u32, after: Option<i64>, js
         return Ok(());
     }
     if rows.is_empty() {
-        say!("No conversations yet.");
+        say!("No conversations.");
         return Ok(());
     }
-    say!("{:>6}  {:<12} {:<19} {:>8}  {:<20} begins with", "id", "user", "last used (UTC)", "messages", "model");
+    let users = width(rows.iter().map(|row| row.user.as_str()), "user");
+    let models = width(rows.iter().map(|row| row.model.as_str()), "model");
+    say!(
+        "{:>6}  {:<users$}  {:<19}  {:>8}  {:<models$}  begins with",
+        "id",
+        "user",
+        "begun (UTC)",
+        "messages",
+        "model"
+    );
     for row in rows {
-        let (used, begins) = (when(row.updated_at), title(&row.title));
-        say!("{:>6}  {:<12} {used:<19} {:>8}  {:<20} {begins}", row.id, row.user, row.messages, shown(&row.model));
+        let (begun, begins) = (when(row.created_at), title(&row.title));
+        let (user, model) = (&row.user, shown(&row.model));
+        say!("{:>6}  {user:<users$}  {begun:<19}  {:>8}  {model:<models$}  {begins}", row.id, row.messages);
     }
     Ok(())
 }
@@ -227,7 +245,8 @@ fn show(store: &ReadOnly, id: i64, to: Option<i64>, json: bool) -> Result<()> {
     }
     say!("conversation {id} of {}, with {}, {} messages", row.user, shown(&row.model), row.messages);
     if let Some(turn) = store.latest_turn(id)?.as_ref().and_then(load) {
-        say!("last turn: {} of {} tokens ({})", turn["arrived_tokens"], turn["limit_tokens"], turn["usage"]);
+        let usage = turn["usage"].as_str().unwrap_or_default();
+        say!("last turn: {} of {} tokens ({usage})", turn["arrived_tokens"], turn["limit_tokens"]);
     }
     for tip in tips.iter().filter(|_| tips.len() > 1) {
         say!("branch --to {}: {} messages, ends with “{}”", tip.id, tip.seq, title(&tip.text));
@@ -235,24 +254,42 @@ fn show(store: &ReadOnly, id: i64, to: Option<i64>, json: bool) -> Result<()> {
     for text in system {
         say!("\nsystem: {}", shown(&text));
     }
+    say_messages(&said);
+    Ok(())
+}
+
+/// Messages for people, each under a line that says who, when and which.
+pub(super) fn say_messages(said: &[MessageRow]) {
     for message in said {
-        let unfinished = if message.status == "complete" { "" } else { " (unfinished)" };
-        say!("\n{:>5}  {}  {}{unfinished}:", message.seq, when(message.created_at), message.role);
+        let unfinished = if message.status == "complete" { "" } else { ", unfinished" };
+        let at = when(message.created_at);
+        say!("\n{:>5}  {at}  {} (message {}{unfinished})", message.seq, message.role, message.id);
         say!("{}", shown(&message.text));
         if let Some(calls) = &message.tool_calls {
             say!("[calls {}]", shown(calls));
         }
+        for attachment in attachments(message).iter().filter_map(Value::as_array).flatten() {
+            say!("[attached {}]", shown(&attachment.to_string()));
+        }
     }
-    Ok(())
+}
+
+/// The width of a column: that of its longest entry, within reason.
+pub(super) fn width<'a>(entries: impl Iterator<Item = &'a str>, heading: &str) -> usize {
+    entries.map(|entry| entry.chars().count()).max().unwrap_or(0).clamp(heading.len(), 40)
 }
 
 fn found(hits: &[crate::store::Hit], json: bool) -> Outcome {
     if json {
         say!("{}", Value::from(hits.iter().map(hit).collect::<Vec<_>>()));
     } else {
+        if !hits.is_empty() {
+            say!("{:>12}  {:>8}  {:<19}  {:<9}  found", "conversation", "message", "at (UTC)", "role");
+        }
         for hit in hits {
             let marked = shown(&marked(hit).replace('\n', " "));
-            say!("{:>6}  {}  {}: {marked}", hit.conversation, when(hit.created_at), hit.role);
+            let at = when(hit.created_at);
+            say!("{:>12}  {:>8}  {at:<19}  {:<9}  {marked}", hit.conversation, hit.message, hit.role);
         }
     }
     if hits.is_empty() {
@@ -296,18 +333,21 @@ async fn take_in(store: &Store, arrived: &arrival::Arrival, user: &str) -> Resul
 }
 
 fn tell(name: &str, said: &Value, fine: bool) {
-    for issue in ["errors", "warnings"].into_iter().filter_map(|kind| said[kind].as_array()).flatten() {
+    let issues = |kind: &str| said[kind].as_array().cloned().unwrap_or_default();
+    let (errors, warnings) = (issues("errors"), issues("warnings"));
+    for (mark, issue) in errors.iter().map(|issue| ('✗', issue)).chain(warnings.iter().map(|issue| ('⚠', issue))) {
+        let code = issue["code"].as_str().map(|code| format!("[{code}] ")).unwrap_or_default();
         let place = issue["line"]
             .as_u64()
             .map_or_else(|| issue["field"].as_str().unwrap_or_default().to_owned(), |line| format!("line {line}"));
-        eprintln!("  {}: {}", shown(&place), shown(issue["message"].as_str().unwrap_or_default()));
+        eprintln!("  {mark} {}: {code}{}", shown(&place), shown(issue["message"].as_str().unwrap_or_default()));
     }
     if !fine {
         eprintln!("{name} cannot be taken in: {}", shown(said["error"].as_str().unwrap_or_default()));
         return;
     }
     for one in said["conversations"].as_array().into_iter().flatten() {
-        say!("conversation {} has {} messages from {name}", one["id"], one["messages"]);
+        say!("conversation {} has {} messages from {name}, each kept whole", one["id"], one["messages"]);
     }
 }
 
@@ -376,10 +416,14 @@ async fn hand_over(
         return Ok(Outcome::Fine);
     }
     let Some(handed) = handed else {
-        eprintln!("nothing in conversation {id} bears on that");
+        eprintln!(
+            "conversation {id} has nothing to hand over{}",
+            if wanted.thread.is_some() { " on that" } else { "" }
+        );
         return Ok(Outcome::No);
     };
     say!("{}", shown(&handed.section));
-    eprintln!("{} tokens ({}), {} messages left out", handed.tokens, handed.basis, handed.left_out);
+    let condensed = if wanted.compress { format!(", {} condensed", handed.condensed) } else { String::new() };
+    eprintln!("{} tokens ({}), {} messages left out{condensed}", handed.tokens, handed.basis, handed.left_out);
     Ok(Outcome::Fine)
 }

@@ -22,11 +22,11 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(120);
 
 #[derive(Debug, Args)]
 pub(super) struct DataDir {
-    /// Where conversations are kept [default: ~/.local/share/loadline]
-    #[arg(long, value_name = "DIR", global = true, env = "LOADLINE_STORE_DATA_DIR")]
+    /// Where everything is kept [default: ~/.local/share/loadline]
+    #[arg(long, value_name = "DIR", global = true, help_heading = "Where", env = "LOADLINE_STORE_DATA_DIR")]
     data_dir: Option<PathBuf>,
-    /// Configuration file, for where that is and for limits
-    #[arg(long, value_name = "FILE", global = true, env = "LOADLINE_CONFIG")]
+    /// Configuration file of the server: says where everything is kept, and the limits
+    #[arg(long, value_name = "FILE", global = true, help_heading = "Where", env = "LOADLINE_CONFIG")]
     config: Option<PathBuf>,
 }
 
@@ -134,7 +134,7 @@ impl Drop for Pass<'_> {
         // Best effort: it expires by itself.
         let row = open_read_only(self.dir).and_then(|store| store.token(&self.token.digest()));
         if let Ok(Some(row)) = row {
-            let _ = store::change_beside(self.dir, &Change::RevokeToken { id: row.id, at: now_ms() });
+            let _ = store::change_beside(self.dir, &Change::ForgetToken(row.id));
         }
     }
 }

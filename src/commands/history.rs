@@ -13,7 +13,9 @@ use super::serve::variables;
 use crate::config::{Config, Flags};
 use crate::history::intake::{self, Checked, Fatal, Preset};
 
-/// Check a list of messages as it would be taken in.
+/// Check a list of messages that is to be handed to somebody, or imported.
+///
+/// For JSON lists of {role, content, timestamp}; `loadline validate` is for session files in canonical JSONL.
 #[derive(Debug, Args)]
 pub(super) struct HistoryCommand {
     #[command(subcommand)]
@@ -29,9 +31,9 @@ enum What {
     Check {
         /// The file; - is standard input
         file: PathBuf,
-        /// What matters most
-        #[arg(long, value_enum, default_value = "requirements-first")]
-        preset: PresetName,
+        /// What matters most [default: what the file names, or requirements-first]
+        #[arg(long, value_enum)]
+        preset: Option<PresetName>,
         /// Print the section of a prompt that it becomes
         #[arg(long)]
         section: bool,
@@ -66,13 +68,20 @@ impl HistoryCommand {
         let What::Check { file, preset, section, config, json } = self.what;
         let limits = Config::load(config.as_deref(), variables(), Flags::default())?.history;
         let name = file.display().to_string();
-        let value: Value = serde_json::from_slice(&read(&file)?).with_context(|| format!("{name} is not JSON"))?;
+        let value: Value = serde_json::from_slice(&read(&file)?).with_context(|| {
+            format!("{name} is not one JSON value (canonical JSONL is checked by `loadline validate`)")
+        })?;
+        let preset = match (preset, value.get("preset").and_then(Value::as_str)) {
+            (Some(preset), _) => preset.into(),
+            (None, Some(named)) => named.parse().with_context(|| format!("preset `{named}`"))?,
+            (None, None) => Preset::default(),
+        };
         let history = ["conversation_history", "messages"].into_iter().find_map(|key| value.get(key)).unwrap_or(&value);
         let now = jiff::tz::TimeZone::UTC.to_datetime(jiff::Timestamp::now());
-        let checked = intake::check(history, preset.into(), &limits, now);
+        let checked = intake::check(history, preset, &limits, now);
         let fine = checked.is_ok();
         match (&checked, json) {
-            (_, true) => say!("{:#}", as_json(preset.into(), &checked)),
+            (_, true) => say!("{:#}", as_json(preset, &checked)),
             (Ok(checked), false) if section => {
                 say!("{}", checked.history.as_ref().map(intake::section).unwrap_or_default());
             }

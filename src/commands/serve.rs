@@ -54,7 +54,7 @@ impl Serve {
         let token_file = first_token::ensure(&gateway.store, &gateway.config.data_dir).await?;
         say!("listening on http://{addr}");
         if let Some(path) = token_file {
-            tracing::info!(file = %path.display(), "a token of the user `local` for the history API is in this file");
+            tracing::info!(path = %path.display(), "a token of the user `local`, for the history API, is kept here");
         }
         if !addr.ip().is_loopback() && gateway.config.allowed_hosts.is_empty() {
             tracing::warn!(
@@ -69,7 +69,8 @@ impl Serve {
                 }
             }
         });
-        tracing::info!(upstream = gateway.upstream().name(), mode = ?gateway.config.mode, "ready");
+        let auth = if gateway.config.auth_required { "required" } else { "on loopback nobody needs a token to chat" };
+        tracing::info!(upstream = gateway.upstream().name(), mode = ?gateway.config.mode, auth, "ready");
         server.run(stop_signal()).await;
         Ok(Outcome::Fine)
     }

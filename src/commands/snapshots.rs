@@ -7,7 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 
 use super::Outcome;
-use super::conversations::write_out;
+use super::conversations::{say_messages, write_out};
 use super::data::{DataDir, shown, when};
 use crate::api::views::{about_snapshot as about, in_full};
 use crate::dialect::Dialect;
@@ -38,6 +38,7 @@ enum What {
     },
     /// Show one with its messages
     Show {
+        /// The snapshot, as `list` names it
         id: String,
         /// As JSON
         #[arg(long)]
@@ -45,6 +46,7 @@ enum What {
     },
     /// Write one as canonical JSONL, one message a line
     Export {
+        /// The snapshot, as `list` names it
         id: String,
         /// To a file instead of standard output
         #[arg(long, value_name = "FILE")]
@@ -55,6 +57,7 @@ enum What {
     /// A client that cannot be given a whole history sends its new messages only, with the header
     /// `X-Loadline-Restore: ID`; Loadline puts the snapshot in front of them.
     Restore {
+        /// The snapshot, as `list` names it
         id: String,
         /// What to say next
         #[arg(long, value_name = "TEXT", default_value = "Let us go on where we were.")]
@@ -106,7 +109,7 @@ fn list(store: &ReadOnly, conversation: Option<i64>, json: bool) -> Result<()> {
         return Ok(());
     }
     if rows.is_empty() {
-        say!("No snapshots yet: a conversation is kept as one when it outgrows its model's window.");
+        say!("No snapshots: a conversation is kept as one when it outgrows its model's window.");
         return Ok(());
     }
     say!("{:<42} {:>12}  {:<19} {:>8} {:>15}", "snapshot", "conversation", "taken (UTC)", "messages", "tokens");
@@ -138,9 +141,7 @@ fn show(store: &ReadOnly, row: &SnapshotRow, json: bool) -> Result<()> {
     for text in system_prompts(&row.system) {
         say!("system: {}", shown(&text));
     }
-    for message in messages {
-        say!("{:>5}  {}  {}: {}", message.seq, when(message.created_at), message.role, shown(&message.text));
-    }
+    say_messages(&messages);
     Ok(())
 }
 

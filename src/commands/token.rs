@@ -5,6 +5,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 
 use super::Outcome;
+use super::conversations::width;
 use super::data::{DataDir, when};
 use crate::api::auth::{Scope, Scopes, is_in_force};
 use crate::api::token::Token;
@@ -34,10 +35,10 @@ enum What {
         /// Whose it is [default: a user of the same name]
         #[arg(long, value_name = "USER")]
         user: Option<String>,
-        /// What it is good for; may be repeated [default: chat,read]
+        /// What it is good for, several with commas between [default: chat,read]
         #[arg(long, value_enum, value_delimiter = ',', value_name = "SCOPE")]
         scope: Vec<ScopeName>,
-        /// When it ends: 12h, 30d, 1y, or a date such as 2027-01-31 [default: never]
+        /// When it ends: 12h, 30d, 8w, 1y, or a date such as 2027-01-31 [default: never]
         #[arg(long, value_name = "WHEN", allow_hyphen_values = true)]
         expires: Option<String>,
         /// As JSON
@@ -54,7 +55,10 @@ enum What {
         json: bool,
     },
     /// End a token, by its name
-    Revoke { name: String },
+    Revoke {
+        /// As `list` shows it
+        name: String,
+    },
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -140,10 +144,12 @@ fn list(rows: &[TokenRow], all: bool, json: bool) {
         say!("No tokens: `loadline token create NAME` makes one.");
         return;
     }
+    let names = width(rows.iter().map(|row| row.name.as_str()), "name");
+    let users = width(rows.iter().map(|row| row.user.as_str()), "user");
     let line = |name: &str, user: &str, hint: &str, scopes: &str, ends: &str, used: &str, state: &str| {
-        say!("{name:<20} {user:<16} {hint:<9} {scopes:<16} {ends:<19} {used:<19} {state}");
+        say!("{name:<names$}  {user:<users$}  {hint:<7}  {scopes:<15}  {ends:<19}  {used:<19}  {state}");
     };
-    line("name", "user", "begins", "scopes", "expires (UTC)", "last used (UTC)", "");
+    line("name", "user", "begins", "scopes", "expires (UTC)", "last used (UTC)", "state");
     for row in rows {
         let time = |at: Option<i64>, none: &str| at.map_or_else(|| none.to_owned(), when);
         let (ends, used) = (time(row.expires_at, "never"), time(row.last_used_at, "not yet"));

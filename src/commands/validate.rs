@@ -125,10 +125,7 @@ impl Validate {
             if self.json {
                 reports.push(validate::json(&report, &name(path), self.strict));
             } else {
-                if files.len() > 1 || self.watch {
-                    say!("File: {}", name(path));
-                }
-                say!("{}", shown(&validate::human(&report, self.strict, self.verbose)));
+                self.tell(path, &report, files.len());
             }
         }
         if self.json {
@@ -209,6 +206,19 @@ impl Validate {
         Ok(!others)
     }
 
+    /// One file is told of at length; of many, only those with findings.
+    fn tell(&self, path: &Path, report: &Report, files: usize) {
+        let clean = report.error_count() + report.warning_count() == 0;
+        if files > 1 && clean && !self.verbose {
+            say!("✓ {}: {} messages", name(path), report.messages);
+            return;
+        }
+        if files > 1 || self.watch || !self.paths.contains(&path.to_path_buf()) {
+            say!("File: {}", name(path));
+        }
+        say!("{}", shown(&validate::human(report, self.strict, self.verbose)));
+    }
+
     fn sum_up(&self, files: &[PathBuf], tally: &Tally) {
         if self.json || files.len() < 2 {
             return;
@@ -217,7 +227,8 @@ impl Validate {
             0 => String::new(),
             other => format!(", {other} of other providers left out"),
         };
-        say!("{} files valid, {} invalid{skipped}", tally.passed, tally.failed.len());
+        let files = |count: usize| format!("{count} file{}", if count == 1 { "" } else { "s" });
+        say!("{} valid, {} invalid{skipped}", files(tally.passed), files(tally.failed.len()));
         for path in &tally.failed {
             say!("  ✗ {}", name(path));
         }

@@ -38,7 +38,7 @@ pub struct List {
 /// Why it is not taken.
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
-    #[error("neither a JSON list of messages nor canonical JSONL: {0}")]
+    #[error("neither a JSON list of messages nor canonical JSONL: {0} (with curl, send a file by --data-binary @FILE)")]
     Unreadable(String),
     #[error("not valid canonical JSONL: {} errors", .0.errors.len() + .0.errors_left_out)]
     Canonical(Box<Report>),

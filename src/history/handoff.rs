@@ -24,9 +24,6 @@ use crate::ollama::models::Model;
 use crate::store::MessageRow;
 use crate::tokenize::fallback;
 
-/// Put before the first message when earlier ones were left out for want of room.
-const OMITTED: &str = "... (earlier messages omitted for brevity)\n\n";
-
 /// Put before a message that a model has said in fewer words.
 const CONDENSED: &str = "(condensed) ";
 
@@ -49,6 +46,8 @@ pub struct Wanted {
     pub thread: Option<String>,
     /// Whether a model shortens what the preset would cut.
     pub compress: bool,
+    /// The model to count and shorten with; none: the conversation's own.
+    pub model: Option<String>,
 }
 
 /// What it takes besides the conversation.
@@ -65,9 +64,11 @@ pub struct Means<'a> {
 /// Why it cannot be handed over.
 #[derive(Debug, thiserror::Error)]
 pub enum CannotHandOver {
-    #[error("tokens: {0}")]
-    TooSmall(#[from] TooSmall),
-    #[error("compress: model `{0}` is not there; is Ollama running? Without compress it is cut")]
+    #[error("tokens: {budget} are too few: the section's heading and one line take {least}")]
+    TooSmall { budget: Tokens, least: Tokens },
+    #[error(
+        "compress: model `{0}` is not there: is Ollama running? Another one can be named; without compress it is cut"
+    )]
     NoModel(String),
 }
 
@@ -85,14 +86,6 @@ pub struct Handed {
     pub condensed: usize,
 }
 
-/// The budget is too small for anything.
-#[derive(Debug, thiserror::Error)]
-#[error("{budget} tokens are too few: the section's heading and one line take {least}")]
-pub struct TooSmall {
-    pub budget: Tokens,
-    pub least: Tokens,
-}
-
 /// Hands over a stored history. The model is only needed for counting and for shortening. None: there is nothing
 /// to hand over.
 pub async fn made(
@@ -102,6 +95,7 @@ pub async fn made(
     wanted: &Wanted,
 ) -> Result<Option<Handed>, CannotHandOver> {
     let Wanted { preset, tokens, .. } = *wanted;
+    let model = wanted.model.as_deref().unwrap_or(model);
     let mut messages = messages(said);
     let given = messages.len();
     let bytes = messages.iter().map(|message| message.content.len()).sum();
@@ -118,13 +112,9 @@ pub async fn made(
     let count = |text: &str| known.as_deref().map_or_else(|| fallback::estimate(text), |model| rough_size(model, text));
     let exact = known.as_deref().is_some_and(|model| model.tokenizer.is_ok());
     let clock = jiff::tz::TimeZone::UTC.to_datetime(jiff::Timestamp::now());
-    let handed = off_the_worker(bytes, || hand_over(messages, preset, means.limits, tokens, count, clock))?;
-    Ok(handed.map(|handed| Handed {
-        left_out: given - handed.history.messages.len(),
-        condensed,
-        basis: if exact { "exact" } else { "estimated" },
-        ..handed
-    }))
+    let handed =
+        off_the_worker(bytes, || hand_over(messages, given, truncated_by(preset, means.limits, clock), tokens, count))?;
+    Ok(handed.map(|handed| Handed { condensed, basis: if exact { "exact" } else { "estimated" }, ..handed }))
 }
 
 /// The messages of a stored history, whole, with what hangs on them.
@@ -228,24 +218,28 @@ async fn shorter(text: &str, limit_chars: usize, models: &Models, model: &Model,
     (fits && speaks_of(text, &said)).then_some(said)
 }
 
-/// The section, cut to the preset and fitted into the budget. None: there is nothing to hand over.
+/// What a preset makes of messages.
+fn truncated_by(preset: Preset, limits: &Limits, now: DateTime) -> impl FnOnce(Vec<HistoryMessage>) -> History + '_ {
+    move |messages| truncate(messages, preset, limits, now)
+}
+
+/// The section, cut to the preset and fitted into the budget. `given` is how many messages there are in all.
 fn hand_over(
     messages: Vec<HistoryMessage>,
-    preset: Preset,
-    limits: &Limits,
+    given: usize,
+    cut: impl FnOnce(Vec<HistoryMessage>) -> History,
     budget: Option<Tokens>,
     count: impl Fn(&str) -> Tokens,
-    now: DateTime,
-) -> Result<Option<Handed>, TooSmall> {
-    let given = messages.len();
-    let whole = truncate(messages, preset, limits, now);
+) -> Result<Option<Handed>, CannotHandOver> {
+    let whole = cut(messages);
     if whole.messages.is_empty() {
         return Ok(None);
     }
     let handed = |history: History| {
-        let section = section(&history);
+        let left_out = given - history.messages.len();
+        let section = told(&section(&history), left_out);
         let tokens = count(&section);
-        Handed { left_out: given - history.messages.len(), section, history, tokens, condensed: 0, basis: "estimated" }
+        Handed { left_out, section, history, tokens, condensed: 0, basis: "estimated" }
     };
     let all = handed(whole.clone());
     let Some(budget) = budget.filter(|budget| all.tokens > *budget) else { return Ok(Some(all)) };
@@ -260,24 +254,33 @@ fn hand_over(
         }
     }
     match fits {
-        0 => shortened(&whole, budget, handed),
+        0 => shortened(&newest(&whole, 1), budget, handed),
         kept => Ok(Some(handed(newest(&whole, kept)))),
     }
 }
 
-/// The newest messages, with a word about those before them.
+/// The section with a word of ours about what is not in it, where nobody can be taken to have said it.
+fn told(section: &str, left_out: usize) -> String {
+    match left_out {
+        0 => section.to_owned(),
+        1 => section.replacen("\n[1] ", "\n... (1 message omitted for brevity)\n\n[1] ", 1),
+        some => section.replacen("\n[1] ", &format!("\n... ({some} messages omitted for brevity)\n\n[1] "), 1),
+    }
+}
+
+/// The newest messages.
 fn newest(whole: &History, kept: usize) -> History {
     let mut history = whole.clone();
     history.messages.drain(..whole.messages.len() - kept);
-    if let Some(first) = history.messages.first_mut() {
-        first.content.insert_str(0, OMITTED);
-    }
     counted(history)
 }
 
-/// The newest message alone, as much of it as fits.
-fn shortened(whole: &History, budget: Tokens, handed: impl Fn(History) -> Handed) -> Result<Option<Handed>, TooSmall> {
-    let last = newest(whole, 1);
+/// One message alone, as much of it as fits.
+fn shortened(
+    last: &History,
+    budget: Tokens,
+    handed: impl Fn(History) -> Handed,
+) -> Result<Option<Handed>, CannotHandOver> {
     let text: Vec<char> = last.messages.first().map(|message| message.content.chars().collect()).unwrap_or_default();
     let cut = |chars: usize| {
         let mut history = last.clone();
@@ -287,11 +290,11 @@ fn shortened(whole: &History, budget: Tokens, handed: impl Fn(History) -> Handed
         }
         handed(counted(history))
     };
-    let least = cut(OMITTED.chars().count().min(text.len()));
-    if least.tokens > budget {
-        return Err(TooSmall { budget, least: least.tokens });
+    let least = cut(0).tokens;
+    if least > budget {
+        return Err(CannotHandOver::TooSmall { budget, least });
     }
-    let (mut fits, mut too_many) = (OMITTED.chars().count().min(text.len()), text.len());
+    let (mut fits, mut too_many) = (0, text.len());
     while too_many - fits > 1 {
         let middle = fits + (too_many - fits) / 2;
         if cut(middle).tokens <= budget { fits = middle } else { too_many = middle }

@@ -58,6 +58,12 @@ pub fn calls(row: &MessageRow) -> Vec<StoredCall> {
     row.tool_calls.as_deref().and_then(|calls| serde_json::from_str(calls).ok()).unwrap_or_default()
 }
 
+/// What was handed over beside a message; none for most.
+pub fn attachments(row: &MessageRow) -> Option<Value> {
+    let read: Value = serde_json::from_str(row.raw.as_deref()?).ok()?;
+    read.get("attachments").filter(|given| given.as_array().is_some_and(|given| !given.is_empty())).cloned()
+}
+
 /// System prompts as they are stored: a JSON array.
 pub fn system_prompts(stored: &str) -> Vec<String> {
     serde_json::from_str(stored).unwrap_or_default()

@@ -33,6 +33,7 @@ pub(super) fn apply(connection: &Connection, change: &Change) -> Result<(), Fail
         Change::CreateToken(token) => tokens::create(connection, token),
         Change::RevokeToken { id, at } => tokens::revoke(connection, *id, *at),
         Change::TokenUsed { id, at } => tokens::used(connection, *id, *at),
+        Change::ForgetToken(id) => tokens::forget(connection, *id),
         Change::Condensed { digest, body, at } => {
             let mut statement = connection.prepare_cached(
                 "INSERT INTO condensed (digest, body, created_at) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING",

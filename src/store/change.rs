@@ -34,6 +34,8 @@ pub enum Change {
         id: i64,
         at: i64,
     },
+    /// A token that was made for one call is not even remembered as one that was.
+    ForgetToken(i64),
     /// What was made of a long text, by the text's digest. A digest that is known keeps its body.
     Condensed {
         digest: [u8; 32],
@@ -195,6 +197,7 @@ impl Change {
             | Self::CreateToken(_)
             | Self::RevokeToken { .. }
             | Self::TokenUsed { .. }
+            | Self::ForgetToken(_)
             | Self::Condensed { .. } => false,
         }
     }
@@ -223,7 +226,8 @@ impl Change {
             | Self::DeleteSlice(_)
             | Self::CreateToken(_)
             | Self::RevokeToken { .. }
-            | Self::TokenUsed { .. } => 0,
+            | Self::TokenUsed { .. }
+            | Self::ForgetToken(_) => 0,
             Self::Event(event) => event.body.len(),
             Self::Condensed { body, .. } => body.len(),
         }

@@ -51,3 +51,8 @@ pub(super) fn used(connection: &Connection, id: i64, at: i64) -> Result<(), Fail
     connection.prepare_cached("UPDATE tokens SET last_used_at = ?2 WHERE id = ?1")?.execute([id, at])?;
     Ok(())
 }
+
+pub(super) fn forget(connection: &Connection, id: i64) -> Result<(), Failure> {
+    connection.prepare_cached("DELETE FROM tokens WHERE id = ?1")?.execute([id])?;
+    Ok(())
+}

@@ -50,7 +50,7 @@ fn directories_are_searched_and_strict_makes_warnings_errors() {
     assert_eq!(warned["warnings"][0]["code"], "LARGE_TIME_GAP");
     let people = run(&["validate", root, "--strict", "--verbose"], "");
     assert_eq!(people.status.code(), Some(1));
-    assert!(stdout(&people).contains("2 files valid, 1 invalid"), "{}", stdout(&people));
+    assert!(stdout(&people).contains("2 files valid, 1 file invalid"), "{}", stdout(&people));
 }
 
 #[test]

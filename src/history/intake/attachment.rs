@@ -20,7 +20,10 @@ pub(super) fn shown(attachment: &Value) -> String {
             Some(source) => format!("[image: {}]", inline(&source)),
             None => "[image]".to_owned(),
         },
-        Some(other) => format!("[attachment: {}]", inline(other)),
+        Some(other) => match attachment.get("name").and_then(Value::as_str) {
+            Some(name) => format!("[attachment: {} {}]", inline(other), inline(name)),
+            None => format!("[attachment: {}]", inline(other)),
+        },
         None => "[attachment: unknown]".to_owned(),
     }
 }
@@ -35,12 +38,13 @@ fn fenced(language: Option<&Value>, code: &str) -> String {
     format!("{fence}{language}\n{code}\n{fence}")
 }
 
-/// The media type of an image, or where it is to be found.
+/// The name of an image, its media type, or where it is to be found.
 fn image_source(image: &Value) -> Option<String> {
     let source = image.get("source").unwrap_or(image);
     let declared = ["media_type", "mime_type", "mimeType"].into_iter().find_map(|key| source.get(key)?.as_str());
-    if let Some(media_type) = declared {
-        return Some(media_type.to_owned());
+    let named = ["name", "filename"].into_iter().find_map(|key| image.get(key)?.as_str());
+    if let Some(told) = named.or(declared) {
+        return Some(told.to_owned());
     }
     let address = source.get("image_url").or_else(|| source.get("url"))?;
     let address = address.as_str().or_else(|| address.get("url")?.as_str())?;

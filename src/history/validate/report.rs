@@ -70,7 +70,12 @@ fn write_human(text: &mut String, report: &Report, strict: bool, verbose: bool) 
     }
     write_issues(text, Severity::Error, &report.errors, report.errors_left_out, verbose)?;
     write_issues(text, Severity::Warning, &report.warnings, report.warnings_left_out, verbose)?;
-    writeln!(text, "{}", if passes { "✓ Validation passed!" } else { "✗ Validation failed!" })
+    let verdict = match (passes, report.is_valid()) {
+        (true, _) => "✓ Validation passed!",
+        (false, false) => "✗ Validation failed!",
+        (false, true) => "✗ Validation failed! (with --strict, warnings count as errors)",
+    };
+    writeln!(text, "{verdict}")
 }
 
 fn write_session(text: &mut String, report: &Report) -> std::fmt::Result {

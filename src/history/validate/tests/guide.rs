@@ -162,7 +162,10 @@ fn warnings_are_shown_and_fail_a_strict_check() {
         "Warnings (1):\n  ⚠ Line 2: [TIMESTAMP_OUT_OF_ORDER] timestamp is earlier than that of the message before\n";
     assert!(lenient.contains("Status: ✓ VALID") && lenient.ends_with(&format!("{warning}\n✓ Validation passed!\n")));
     let strict = human(&report, true, true);
-    assert!(strict.contains("Status: ✗ INVALID") && strict.ends_with("✗ Validation failed!\n"));
+    assert!(
+        strict.contains("Status: ✗ INVALID")
+            && strict.ends_with("✗ Validation failed! (with --strict, warnings count as errors)\n")
+    );
     assert!(strict.contains("      Level: 3 (session)\n      Field: timestamp\n      Hint: Sort "));
     assert_eq!(report_json(&report, "a", false)["valid"], true);
     assert_eq!(report_json(&report, "a", true)["valid"], false);
