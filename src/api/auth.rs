@@ -8,7 +8,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use base64::prelude::{BASE64_STANDARD, Engine as _};
+use base64::Engine as _;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use dashmap::DashMap;
 use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, StatusCode};
@@ -31,6 +32,14 @@ const MAX_KNOWN: usize = 10_000;
 
 /// The last use is written down this often.
 const USE_NOTED_EVERY_MS: i64 = 60_000;
+
+/// As lenient as whoever reads it upstream may be.
+const FORGIVING: GeneralPurpose = GeneralPurpose::new(
+    &base64::alphabet::STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+        .with_decode_allow_trailing_bits(true),
+);
 
 /// Where a token may be.
 const OTHER_HEADERS: [HeaderName; 2] = [HeaderName::from_static("x-api-key"), HeaderName::from_static("api-key")];
@@ -182,8 +191,9 @@ fn claimed(value: &[u8]) -> String {
     let Some((scheme, rest)) = text.split_once(char::is_whitespace) else { return text.to_owned() };
     let rest = rest.trim();
     if scheme.eq_ignore_ascii_case("basic")
-        && let Some(pair) = BASE64_STANDARD.decode(rest).ok().and_then(|bytes| String::from_utf8(bytes).ok())
+        && let Ok(pair) = FORGIVING.decode(rest.trim_end_matches('='))
     {
+        let pair = String::from_utf8_lossy(&pair);
         let token = pair.split(':').find(|part| Token::is_claimed(part));
         return token.unwrap_or_default().to_owned();
     }
@@ -209,6 +219,8 @@ pub(super) fn forbidden(scope: Scope) -> Refusal {
 
 #[cfg(test)]
 mod tests {
+    use base64::prelude::BASE64_STANDARD;
+
     use super::*;
 
     #[test]

@@ -21,13 +21,14 @@ pub(super) async fn import(asked: &Asked<'_>, body: Incoming) -> Result<Response
     let gateway = asked.gateway;
     let query = asked.query()?;
     let preset = query.preset()?;
-    let _turn = gateway.long_reads.acquire().await;
     let body = Limited::new(body, gateway.config.max_body_bytes).collect().await;
     let too_large = |_| {
         let reason = "the history is too large or incomplete (server.max_body_mb)";
         Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, reason)
     };
     let body = body.map_err(too_large)?.to_bytes();
+    // Only now: whoever sends slowly holds up nobody.
+    let _turn = gateway.imports.acquire().await;
     let (limits, now) = (&gateway.config.history, jiff::Timestamp::now());
     let read = off_the_worker(body.len(), || arrival::read(&body, preset, limits, now));
     let arrived = match read {

@@ -43,12 +43,13 @@ impl Token {
         text.starts_with(PREFIX)
     }
 
-    /// Whether there is a token anywhere in some bytes.
+    /// Whether there is a token anywhere in some bytes, also one whose prefix is written in capitals.
     pub fn is_in(bytes: &[u8]) -> bool {
-        memchr::memmem::find_iter(bytes, PREFIX.as_bytes()).any(|at| {
+        memchr::memchr_iter(b'_', bytes).filter_map(|at| at.checked_sub(2)).any(|at| {
             let text =
                 bytes.get(at..at + PREFIX.len() + RANDOM + CHECKSUM).and_then(|text| std::str::from_utf8(text).ok());
-            text.is_some_and(|text| Self::parse(text).is_some())
+            text.and_then(|text| text.split_at_checked(PREFIX.len()))
+                .is_some_and(|(prefix, rest)| Self::parse(&format!("{}{rest}", prefix.to_lowercase())).is_some())
         })
     }
 
@@ -113,6 +114,10 @@ mod tests {
             let wrong = String::from_utf8(wrong).expect("ASCII");
             assert!(Token::parse(&wrong).is_none(), "{at}");
         }
+        for hidden in [format!("a=b;{text}x"), text.replacen("ll_", "Ll_", 1), format!("é{text}é")] {
+            assert!(Token::is_in(hidden.as_bytes()), "{hidden}");
+        }
+        assert!(!Token::is_in(b"_") && !Token::is_in("é_ll_ll_éééééééééééééééééééé".as_bytes()));
         assert!(Token::parse(&text[..38]).is_none() && Token::parse("").is_none() && Token::parse("ll_é").is_none());
     }
 

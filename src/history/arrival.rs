@@ -8,7 +8,7 @@ use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 use super::images::is_image;
-use super::import::{self, Owner, Session};
+use super::import::{self, MAX_SESSIONS, Owner, Session, Unread};
 use super::intake::{self, Checked, Fatal, HistoryMessage, Limits, Preset, ReasoningLimits, RequirementsLimits};
 use super::list::Body;
 use super::validate::{self, Options, Report};
@@ -40,6 +40,8 @@ pub struct List {
 pub enum Refused {
     #[error("neither a JSON list of messages nor canonical JSONL: {0} (with curl, send a file by --data-binary @FILE)")]
     Unreadable(String),
+    #[error("a file has at most {MAX_SESSIONS} sessions: split it")]
+    TooManySessions,
     #[error("not valid canonical JSONL: {} errors", .0.errors.len() + .0.errors_left_out)]
     Canonical(Box<Report>),
     #[error("{0}")]
@@ -55,7 +57,11 @@ pub fn read(body: &[u8], preset: Preset, limits: &Limits, now: jiff::Timestamp) 
         Ok(read) if !read.is_session => list(read, preset, limits, now).map(|list| Arrival::List(Box::new(list))),
         Err(error) if !looks_like_lines(body) => Err(Refused::Unreadable(error.to_string())),
         Ok(_) | Err(_) => {
-            let (sessions, report) = import::sessions(body, &Options::at(now)).map_err(Refused::Canonical)?;
+            let read = import::sessions(body, &Options::at(now));
+            let (sessions, report) = read.map_err(|unread| match unread {
+                Unread::Invalid(report) => Refused::Canonical(report),
+                Unread::TooManySessions => Refused::TooManySessions,
+            })?;
             if sessions.is_empty() {
                 return Err(Refused::Unreadable("there is nothing in it".to_owned()));
             }
@@ -220,7 +226,7 @@ impl Refused {
     /// For programs: what is wrong, where, and what would be right.
     pub fn said(&self) -> Value {
         match self {
-            Self::Unreadable(_) | Self::Preset(_) => json!({ "error": self.to_string() }),
+            Self::Unreadable(_) | Self::Preset(_) | Self::TooManySessions => json!({ "error": self.to_string() }),
             Self::Canonical(report) => {
                 let report = validate::json(report, "", false);
                 json!({ "error": self.to_string(), "errors": report["errors"], "warnings": report["warnings"] })

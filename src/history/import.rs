@@ -9,6 +9,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::StoredCall;
@@ -20,6 +21,9 @@ use crate::store::{Import, ImportedLine, ImportedMessage, NewMessage};
 
 /// What a conversation is said to have been had with when its file does not say.
 const UNKNOWN_MODEL: &str = "imported";
+
+/// Sessions of one file. They become visible at once, and that must not take long.
+pub const MAX_SESSIONS: usize = 1000;
 
 /// Statuses that a message can have.
 const STATUSES: [&str; 3] = ["complete", "incomplete", "cancelled"];
@@ -57,14 +61,42 @@ pub struct Owner<'a> {
     pub now_ms: i64,
 }
 
+/// What is read of a line; what else is in it stays in the line.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Read {
+    uuid: String,
+    parent_uuid: Option<String>,
+    timestamp: String,
+    r#type: String,
+    session_id: String,
+    provider: String,
+    message: Value,
+    provider_metadata: Option<Metadata>,
+}
+
+/// What our own exports note for us.
+#[derive(Debug, Deserialize)]
+struct Metadata {
+    #[serde(default)]
+    loadline: Value,
+}
+
+/// Why a file is not read.
+#[derive(Debug)]
+pub enum Unread {
+    Invalid(Box<Report>),
+    TooManySessions,
+}
+
 /// Reads a file that is in memory. What does not pass gives the report that says why.
-pub fn sessions(text: &[u8], options: &Options) -> Result<(Vec<Session>, Report), Box<Report>> {
+pub fn sessions(text: &[u8], options: &Options) -> Result<(Vec<Session>, Report), Unread> {
     let mut validator = Validator::new(options);
     let lines = || text.split(|byte| *byte == b'\n');
     lines().for_each(|line| validator.line(line));
     let report = validator.finish();
     if !report.is_valid() {
-        return Err(Box::new(report));
+        return Err(Unread::Invalid(Box::new(report)));
     }
     let mut sessions: Vec<Session> = Vec::new();
     let mut known: HashMap<String, usize> = HashMap::new();
@@ -73,12 +105,15 @@ pub fn sessions(text: &[u8], options: &Options) -> Result<(Vec<Session>, Report)
         let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
         let Ok(written) = std::str::from_utf8(line) else { continue };
         let written = written.trim();
-        let Ok(read) = serde_json::from_str::<Value>(written) else { continue };
-        let id = text_of(&read["sessionId"]);
+        let Ok(read) = serde_json::from_str::<Read>(written) else { continue };
+        let id = read.session_id.clone();
+        if sessions.len() >= MAX_SESSIONS && !known.contains_key(&id) {
+            return Err(Unread::TooManySessions);
+        }
         let at = *known.entry(id.clone()).or_insert_with(|| {
             sessions.push(Session {
                 id,
-                provider: text_of(&read["provider"]),
+                provider: read.provider.clone(),
                 model: UNKNOWN_MODEL.to_owned(),
                 system: Vec::new(),
                 lines: Vec::new(),
@@ -87,8 +122,8 @@ pub fn sessions(text: &[u8], options: &Options) -> Result<(Vec<Session>, Report)
             sessions.len() - 1
         });
         let session = &mut sessions[at];
-        let parent = read["parentUuid"].as_str().and_then(|uuid| places.get(&(at, uuid.to_owned())).copied());
-        places.insert((at, text_of(&read["uuid"])), session.lines.len());
+        let parent = read.parent_uuid.clone().and_then(|uuid| places.get(&(at, uuid)).copied());
+        places.insert((at, read.uuid.clone()), session.lines.len());
         session.add(&read, parent, written);
     }
     Ok((sessions, report))
@@ -140,16 +175,15 @@ impl Session {
         }
     }
 
-    fn add(&mut self, read: &Value, parent: Option<usize>, written: &str) {
-        let message = &read["message"];
+    fn add(&mut self, read: &Read, parent: Option<usize>, written: &str) {
+        let message = &read.message;
         if let Some(model) = message["model"].as_str().filter(|model| !model.is_empty()) {
             self.model = model.to_owned();
         }
-        // What our own exports note for us; nobody else's words are taken for it.
-        let metadata = &read["providerMetadata"]["loadline"];
-        let at = [&metadata["at"], &read["timestamp"]].into_iter().find_map(|at| moment(at.as_str()?));
+        let metadata = read.provider_metadata.as_ref().map_or(&Value::Null, |metadata| &metadata.loadline);
+        let at = metadata["at"].as_str().and_then(moment).or_else(|| moment(&read.timestamp));
         let status = STATUSES.into_iter().find(|status| metadata["status"] == *status).unwrap_or("complete");
-        let is_meta = read["type"] == "meta";
+        let is_meta = read.r#type == "meta";
         if is_meta && message["role"] == "system" && !self.begun {
             self.system.push(plain_text(&message["content"]));
         }

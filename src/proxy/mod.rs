@@ -55,6 +55,9 @@ use respond::{Refusal, ResponseBody};
 /// Of the store's eight readers.
 const LONG_READS: usize = 2;
 
+/// That are worked on at once.
+const IMPORTS: usize = 2;
+
 /// Everything a request needs, shared by all of them.
 #[derive(Debug)]
 pub struct Gateway {
@@ -69,6 +72,8 @@ pub struct Gateway {
     pub keys: Keys,
     /// Searches and exports wait for each other, so that nobody else waits for them.
     pub long_reads: tokio::sync::Semaphore,
+    /// Imports wait for each other: each may take much memory.
+    pub imports: tokio::sync::Semaphore,
     pub vectors: Arc<embed::Vectors>,
     pub counters: Counters,
     /// What questions of our own have cost the models.
@@ -105,6 +110,7 @@ impl Gateway {
             checkpoints: Checkpoints::default(),
             events: Events::new(Arc::clone(&store)),
             long_reads: tokio::sync::Semaphore::new(LONG_READS),
+            imports: tokio::sync::Semaphore::new(IMPORTS),
             keys: Keys::new(Arc::clone(&store), config.auth_required),
             store,
             vectors: Arc::default(),
@@ -167,7 +173,8 @@ impl Gateway {
             };
             Refusal::new(status, error.to_string())
         })?;
-        if head.uri.query().is_some_and(|query| Token::is_in(query.as_bytes())) {
+        let query: Vec<u8> = percent_encoding::percent_decode_str(head.uri.query().unwrap_or_default()).collect();
+        if Token::is_in(&query) || Token::is_in(path.as_bytes()) {
             // It would be in every log on the way. Whoever wrote it there should make a new one.
             return Err(Refusal::new(
                 StatusCode::BAD_REQUEST,

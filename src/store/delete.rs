@@ -4,7 +4,7 @@
 //! A large conversation goes in slices, so that others' commits come in between. From the first moment it is
 //! nobody's.
 
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, params};
 
 use super::apply::user;
 use super::change::Change;
@@ -19,16 +19,18 @@ pub(super) const HIGHEST_CONVERSATION: &str = "highest_conversation";
 /// Messages that go at once.
 const SLICE: u32 = 1000;
 
-/// In the order in which nothing refers to what is gone.
+/// In the order in which nothing refers to what is gone; the newest rows first, because branches refer to older ones.
 const TABLES: [&str; 8] = [
-    "DELETE FROM events WHERE conversation_id = ?1",
-    "DELETE FROM receipts WHERE conversation_id = ?1",
-    "DELETE FROM fronts WHERE conversation_id = ?1",
-    "DELETE FROM snapshots WHERE conversation_id = ?1",
-    "DELETE FROM checkpoints WHERE conversation_id = ?1",
-    "DELETE FROM turns WHERE conversation_id = ?1",
-    "DELETE FROM imported_lines WHERE conversation_id = ?1",
-    "DELETE FROM branches WHERE conversation_id = ?1",
+    "DELETE FROM events WHERE id IN (SELECT id FROM events WHERE conversation_id = ?1 LIMIT ?2)",
+    "DELETE FROM receipts WHERE number IN (SELECT number FROM receipts WHERE conversation_id = ?1 LIMIT ?2)",
+    "DELETE FROM fronts WHERE number IN (SELECT number FROM fronts WHERE conversation_id = ?1 LIMIT ?2)",
+    "DELETE FROM checkpoints WHERE number IN (SELECT number FROM checkpoints WHERE conversation_id = ?1 LIMIT ?2)",
+    "DELETE FROM snapshots WHERE number IN (SELECT number FROM snapshots WHERE conversation_id = ?1 LIMIT ?2)",
+    "DELETE FROM turns WHERE number IN (SELECT number FROM turns WHERE conversation_id = ?1 LIMIT ?2)",
+    "DELETE FROM imported_lines WHERE conversation_id = ?1 AND number IN
+        (SELECT number FROM imported_lines WHERE conversation_id = ?1 LIMIT ?2)",
+    "DELETE FROM branches WHERE id IN
+        (SELECT id FROM branches WHERE conversation_id = ?1 ORDER BY id DESC LIMIT ?2)",
 ];
 
 impl Store {
@@ -55,22 +57,29 @@ pub(super) fn hide(connection: &Connection, conversation: ConversationId) -> Res
     }
 }
 
-/// A conversation that is nobody's and whose turn it is to go.
-pub(super) fn hidden(connection: &Connection) -> rusqlite::Result<Option<ConversationId>> {
+/// The conversations that are nobody's.
+pub(super) fn hidden(connection: &Connection) -> rusqlite::Result<Vec<ConversationId>> {
     let mut statement = connection.prepare_cached(
-        "SELECT conversations.id FROM conversations JOIN users ON users.id = user_id WHERE users.name = ?1 LIMIT 1",
+        "SELECT conversations.id FROM conversations JOIN users ON users.id = user_id WHERE users.name = ?1",
     )?;
-    statement.query_row([NOBODY], |row| row.get(0)).optional()
+    statement.query_map([NOBODY], |row| row.get(0))?.collect()
 }
 
-/// Deletes the next messages of it, or the rest when there are none.
+/// Deletes the next rows of it, and the conversation itself when there are none. Rejected when it is not there.
 pub(super) fn delete_slice(connection: &Connection, conversation: ConversationId) -> Result<(), Failure> {
-    if forget_texts(connection, conversation)? == SLICE {
+    let gone = forget_texts(connection, conversation)?;
+    // In the same transaction: whoever chats next may be given the same numbers.
+    index::messages_deleted(connection)?;
+    if gone == SLICE as usize {
         return Ok(());
     }
     let systems = system_prompts(connection, conversation)?;
+    let mut full = false;
     for sql in TABLES {
-        connection.prepare_cached(sql)?.execute([conversation])?;
+        full |= connection.prepare_cached(sql)?.execute(params![conversation, SLICE])? == SLICE as usize;
+        if full {
+            break;
+        }
     }
     for system in systems {
         let mut unused = connection.prepare_cached(
@@ -80,7 +89,9 @@ pub(super) fn delete_slice(connection: &Connection, conversation: ConversationId
         )?;
         unused.execute([system])?;
     }
-    index::messages_deleted(connection)?;
+    if full {
+        return Ok(());
+    }
     let mut highest = connection.prepare_cached(
         "INSERT INTO settings (name, value) VALUES (?1, ?2)
          ON CONFLICT (name) DO UPDATE SET value = max(value, excluded.value)",
@@ -92,17 +103,19 @@ pub(super) fn delete_slice(connection: &Connection, conversation: ConversationId
     }
 }
 
+/// Those of the turns and snapshots that go next.
 fn system_prompts(connection: &Connection, conversation: ConversationId) -> rusqlite::Result<Vec<i64>> {
     let mut statement = connection.prepare_cached(
-        "SELECT system_id FROM turns WHERE conversation_id = ?1
-         UNION SELECT system_id FROM snapshots WHERE conversation_id = ?1",
+        "SELECT DISTINCT system_id FROM (
+             SELECT system_id FROM (SELECT system_id FROM turns WHERE conversation_id = ?1 LIMIT ?2)
+             UNION ALL SELECT system_id FROM (SELECT system_id FROM snapshots WHERE conversation_id = ?1 LIMIT ?2))",
     )?;
-    statement.query_map([conversation], |row| row.get(0))?.collect()
+    statement.query_map(params![conversation, SLICE], |row| row.get(0))?.collect()
 }
 
 /// Deletes messages, the newest first. The search index needs to be told what it had, and condensed texts are
 /// known by the original's digest.
-fn forget_texts(connection: &Connection, conversation: ConversationId) -> rusqlite::Result<u32> {
+fn forget_texts(connection: &Connection, conversation: ConversationId) -> rusqlite::Result<usize> {
     let mut texts = connection
         .prepare_cached("SELECT id, text FROM messages WHERE conversation_id = ?1 ORDER BY id DESC LIMIT ?2")?;
     let found: Vec<(i64, String)> = texts
@@ -118,5 +131,5 @@ fn forget_texts(connection: &Connection, conversation: ConversationId) -> rusqli
         condensed.execute([blake3::hash(text.as_bytes()).as_bytes()])?;
         gone.execute([id])?;
     }
-    Ok(found.len() as u32)
+    Ok(found.len())
 }

@@ -82,22 +82,41 @@ impl Store {
 
     async fn import_hidden(&self, imports: &mut [Import]) -> Result<(), StoreError> {
         for import in &mut *imports {
-            let mut lines = std::mem::take(&mut import.lines).into_iter();
+            let lines = std::mem::take(&mut import.lines);
             self.submit(Change::ImportBegin(Box::new(import.clone()))).await?;
-            let mut first = 0;
-            loop {
-                let slice: Vec<ImportedLine> = lines.by_ref().take(SLICE).collect();
-                if slice.is_empty() {
-                    break;
+            let (mut slice, mut messages, mut first) = (Vec::new(), 0, 0);
+            for piece in lines.into_iter().flat_map(pieces) {
+                messages += piece.messages.len().max(1);
+                slice.push(piece);
+                if messages >= SLICE {
+                    let lines = std::mem::take(&mut slice);
+                    let next = first + lines.len();
+                    let slice = ImportedSlice { conversation: import.conversation, first, lines };
+                    self.submit(Change::ImportSlice(slice)).await?;
+                    (messages, first) = (0, next);
                 }
-                let count = slice.len();
+            }
+            if !slice.is_empty() {
                 let slice = ImportedSlice { conversation: import.conversation, first, lines: slice };
                 self.submit(Change::ImportSlice(slice)).await?;
-                first += count;
             }
         }
         self.submit(Change::ImportEnd(imports.to_vec())).await
     }
+}
+
+/// A line with very many messages in pieces; the last of them has the line as it was written.
+fn pieces(mut line: ImportedLine) -> Vec<ImportedLine> {
+    let mut pieces = Vec::new();
+    while line.messages.len() > SLICE {
+        let rest = line.messages.split_off(SLICE);
+        let messages = std::mem::replace(&mut line.messages, rest);
+        let end = messages.last().map(|message| message.message.link);
+        pieces.push(ImportedLine { after: line.after, messages, written: None });
+        line.after = end;
+    }
+    pieces.push(line);
+    pieces
 }
 
 impl ImportedSlice {

@@ -19,6 +19,7 @@ use super::change::Change;
 use super::error::{Failure, is_failed_sync, is_of_the_medium};
 use super::health::Health;
 use super::{delete, index, open};
+use crate::context::identity::ConversationId;
 
 /// Changes that may wait; a commit takes all of them.
 pub(super) const MAX_WAITING: usize = 4096;
@@ -39,8 +40,10 @@ const LAST_INDEXING: Duration = Duration::from_secs(2);
 #[derive(Debug, Default)]
 struct Chores {
     index: bool,
-    /// There was more to index than one slice: it goes on at once, unless somebody comes.
+    /// There was more than one slice of it: it goes on at once, unless somebody comes.
     behind: bool,
+    /// Conversations that a crash has left half imported or half deleted.
+    leftovers: Vec<ConversationId>,
     truncate: bool,
     /// Since they were last done.
     commits: u32,
@@ -48,7 +51,7 @@ struct Chores {
 
 impl Chores {
     fn none(&self) -> bool {
-        !self.index && !self.truncate
+        !self.index && !self.truncate && self.leftovers.is_empty()
     }
 }
 
@@ -71,8 +74,9 @@ impl Writer {
     /// Writes until nobody can submit any more, then empties the write-ahead log.
     pub(super) fn run(mut self) {
         // A process that was killed may have left what it was deleting, or taking in, and what it deleted in the log.
-        let mut chores = Chores { index: true, truncate: true, ..Chores::default() };
-        self.remove_leftovers();
+        // Whatever is nobody's now is not an import under way: nobody could submit one yet.
+        let leftovers = delete::hidden(&self.connection).unwrap_or_default();
+        let mut chores = Chores { index: true, truncate: true, leftovers, ..Chores::default() };
         self.truncate(&mut chores);
         loop {
             let next = if chores.none() {
@@ -120,11 +124,12 @@ impl Writer {
         if chores.truncate {
             self.truncate(chores);
         }
+        self.remove_leftover(chores);
         if chores.index {
             // A failure is met again by the next commit, which tells somebody.
             chores.index = self.index_slice().unwrap_or(false);
-            chores.behind = chores.index;
         }
+        chores.behind = chores.index || !chores.leftovers.is_empty();
     }
 
     /// Empties the log of what was deleted. Whoever reads just now keeps it a moment longer; nobody waits for them.
@@ -137,16 +142,22 @@ impl Writer {
         let _ = self.connection.busy_timeout(open::BUSY_TIMEOUT);
     }
 
-    /// Deletes what is nobody's. Only before anybody can submit: an import under way is nobody's as well.
-    fn remove_leftovers(&mut self) {
-        let mut remove = || -> Result<bool, Failure> {
+    /// Deletes a slice of what a crash has left.
+    fn remove_leftover(&mut self, chores: &mut Chores) {
+        let Some(hidden) = chores.leftovers.last().copied() else { return };
+        let mut remove = || -> Result<(), Failure> {
             let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            let Some(hidden) = delete::hidden(&transaction)? else { return Ok(false) };
             delete::delete_slice(&transaction, hidden)?;
-            transaction.commit()?;
-            Ok(true)
+            Ok(transaction.commit()?)
         };
-        while remove().unwrap_or(false) {}
+        match remove() {
+            Ok(()) => chores.truncate = true,
+            Err(Failure::Rejected(_)) => drop(chores.leftovers.pop()),
+            Err(Failure::Sqlite(error)) => {
+                tracing::error!(%error, conversation = hidden, "what a crash left of a conversation could not be removed");
+                chores.leftovers.pop();
+            }
+        }
     }
 
     fn index_slice(&mut self) -> rusqlite::Result<bool> {

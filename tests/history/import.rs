@@ -207,3 +207,47 @@ async fn a_list_of_millions_is_refused_before_it_fills_the_memory() {
     assert_eq!(got.status, 422);
     assert!(got.text.contains("at most 100000 messages"), "{}", got.text);
 }
+
+#[tokio::test]
+async fn whoever_sends_slowly_holds_up_nobody() {
+    use tokio::io::AsyncWriteExt;
+    let stage = Stage::new().await;
+    let alice = stage.token("alice").await;
+    let id = stage.imported(&alice, 4).await;
+    let mut slow = Vec::new();
+    for _sender in 0..4 {
+        let mut socket = tokio::net::TcpStream::connect(stage.addr).await.expect("connected");
+        let head = format!(
+            "POST /api/conversations HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {alice}\r\nContent-Length: 1000\r\n\r\n["
+        );
+        socket.write_all(head.as_bytes()).await.expect("written");
+        slow.push(socket);
+    }
+    let quick = async {
+        assert_eq!(stage.get_as(&alice, &format!("/api/conversations/{id}/export")).await.status, 200);
+        assert_eq!(stage.get_as(&alice, "/api/conversations/search?q=message").await.status, 200);
+        assert_eq!(stage.import(&alice, "[]").await.status, 201);
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(20), quick).await.expect("nobody waits for them");
+}
+
+#[tokio::test]
+async fn a_line_with_thousands_of_results_is_taken_in_pieces_and_comes_back() {
+    let stage = Stage::new().await;
+    let alice = stage.token("alice").await;
+    let uses: Vec<Value> = (0..2500)
+        .map(|number| json!({ "type": "tool_use", "id": format!("c{number}"), "name": "look", "input": {} }))
+        .collect();
+    let results: Vec<Value> = (0..2500).map(|number| json!({ "type": "tool_result", "tool_use_id": format!("c{number}"), "content": format!("r{number}") })).collect();
+    let file = [
+        line(0, None, "user", json!("go")),
+        line(1, Some(0), "assistant", json!(uses)),
+        line(2, Some(1), "user", json!(results)),
+        line(3, Some(2), "assistant", json!("done")),
+    ]
+    .join("\n");
+    let got = stage.import(&alice, &file).await;
+    assert_eq!((got.status, &got.json()["conversations"][0]["messages"]), (201, &json!(2503)), "{}", got.text);
+    let export = stage.get_as(&alice, &format!("/api/conversations/{}/export", got.json()["id"])).await.text;
+    assert_eq!(export.trim_end(), file);
+}

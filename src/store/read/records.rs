@@ -22,7 +22,7 @@ const CONVERSATION: &str = "SELECT conversations.id, users.name, model, conversa
     (SELECT substr(text, 1, 200) FROM messages WHERE role = 'user' AND branch_id =
         (SELECT min(id) FROM branches WHERE branches.conversation_id = conversations.id) ORDER BY seq LIMIT 1),
     session, provider
-    FROM conversations JOIN users ON users.id = user_id";
+    FROM conversations JOIN users ON users.id = user_id AND users.name <> ''";
 
 impl Reads {
     pub fn conversation(&self, id: ConversationId) -> Result<Option<ConversationRow>, StoreError> {
@@ -178,7 +178,8 @@ impl Reads {
 
     /// Whose a conversation is.
     pub fn owner(&self, conversation: ConversationId) -> Result<Option<String>, StoreError> {
-        let sql = "SELECT users.name FROM conversations JOIN users ON users.id = user_id WHERE conversations.id = ?1";
+        let sql = "SELECT users.name FROM conversations JOIN users ON users.id = user_id
+            WHERE conversations.id = ?1 AND users.name <> ''";
         self.one(sql, [conversation], |row| row.get(0))
     }
 

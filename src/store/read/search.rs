@@ -85,14 +85,18 @@ impl Reads {
 fn whose(user: Option<&str>, conversation: Option<ConversationId>) -> &'static str {
     const OF_USER: &str = "messages.conversation_id IN (SELECT conversations.id FROM conversations JOIN users
         ON users.id = user_id WHERE users.name = ?3 AND ?4 = 0)";
-    const OF_CONVERSATION: &str = "messages.conversation_id = ?4 AND ?3 = ''";
+    const OF_CONVERSATION: &str = "messages.conversation_id = ?4 AND ?3 = '' AND messages.conversation_id NOT IN
+        (SELECT conversations.id FROM conversations JOIN users ON users.id = user_id WHERE users.name = '')";
     const OF_BOTH: &str = "messages.conversation_id = (SELECT conversations.id FROM conversations JOIN users
         ON users.id = user_id WHERE users.name = ?3 AND conversations.id = ?4)";
+    // What is half imported or half deleted is nobody's.
+    const OF_ALL: &str = "?3 = '' AND ?4 = 0 AND messages.conversation_id NOT IN
+        (SELECT conversations.id FROM conversations JOIN users ON users.id = user_id WHERE users.name = '')";
     match (user, conversation) {
         (Some(_), Some(_)) => OF_BOTH,
         (Some(_), None) => OF_USER,
         (None, Some(_)) => OF_CONVERSATION,
-        (None, None) => "?3 = '' AND ?4 = 0",
+        (None, None) => OF_ALL,
     }
 }
 

@@ -224,3 +224,51 @@ fn a_clock_that_goes_back_does_not_turn_the_order_round() {
         store.reader().expect("reader").path(1, None).expect("path").iter().map(|row| row.created_at).collect();
     assert_eq!(times, [1_000, 2_000, 2_000]);
 }
+
+#[test]
+fn whoever_chats_while_a_long_conversation_goes_is_found_and_can_be_deleted() {
+    let (dir, store) = fresh();
+    let texts: Vec<String> = (0..2500).map(|number| format!("word{number}")).collect();
+    let history: Vec<&str> = texts.iter().map(String::as_str).collect();
+    let lines = (1..=history.len()).map(|length| imported(&history[..length], "line")).collect();
+    block_on(store.import(vec![import(1, lines)])).expect("stored");
+    store.submit(Change::Index).wait().expect("indexed");
+    store.submit(Change::Hide(1)).wait().expect("hidden");
+    let mut others = 2;
+    while store.submit(Change::DeleteSlice(1)).wait().is_ok() {
+        // The newest messages went first, so this is given their numbers.
+        say(&store, others, &[&format!("zebra{others}"), "yes"]);
+        others += 1;
+        store.submit(Change::Index).wait().expect("indexed");
+    }
+    assert!(others > 4, "it took several slices");
+    for other in 2..others {
+        let found = store.reader().expect("reader").search(None, None, &format!("zebra{other}"), 10).expect("searched");
+        assert_eq!(found.len(), 1, "{other}");
+    }
+    let check = |dir: &Path| {
+        let connection = Connection::open(dir.join("loadline.db")).expect("database");
+        connection
+            .execute("INSERT INTO messages_text (messages_text, rank) VALUES ('integrity-check', 1)", [])
+            .expect("the index is as the messages are");
+    };
+    check(dir.path());
+    for other in 2..others {
+        block_on(store.delete(other)).expect("deleted");
+    }
+    check(dir.path());
+    assert_eq!(store.reader().expect("reader").counts().expect("counts").messages, 0);
+}
+
+#[test]
+fn what_is_nobodys_is_not_seen() {
+    let (_dir, store) = fresh();
+    say(&store, 1, &["zebra", "yes"]);
+    store.submit(Change::Index).wait().expect("indexed");
+    store.submit(Change::Hide(1)).wait().expect("hidden");
+    let reader = store.reader().expect("reader");
+    assert!(reader.conversation(1).expect("read").is_none() && reader.owner(1).expect("read").is_none());
+    assert!(reader.conversations(None, None, 10).expect("read").is_empty());
+    assert!(reader.search(None, None, "zebra", 10).expect("searched").is_empty());
+    assert!(reader.search(None, Some(1), "zebra", 10).expect("searched").is_empty());
+}
