@@ -20,7 +20,7 @@ use super::fit::{Arrived, Effects, Fitted, Prepared, fit};
 use super::headers::{Report, strip_hop_by_hop};
 use super::identify::identify;
 use super::memo::Memo;
-use super::observe::{Commit, Ending, Observed, Watcher};
+use super::observe::{Commit, Ending, Observed, Unfinished, Watcher};
 use super::record::Recording;
 use super::relay::forwarded;
 use super::respond::{Refusal, ResponseBody};
@@ -40,6 +40,9 @@ use crate::store::TurnStatus;
 
 /// Waits for a checkpoint that nobody notices are not told.
 const WORTH_TELLING: Duration = Duration::from_millis(100);
+
+/// Longer answers that are one text pass as they come.
+const MAX_WHOLE_BYTES: u64 = 4 << 20;
 
 /// An error body is short; more than this is not looked at.
 const MAX_ERROR_BYTES: usize = 64 << 10;
@@ -172,7 +175,7 @@ impl Line<'_> {
                 Err(error) => Err(error.into()),
             };
             match sent {
-                Ok(Sent::Answer(response)) => return Ok(self.answer(recording, active, fitted, response)),
+                Ok(Sent::Answer(response)) => return whole(self.answer(recording, active, fitted, response)).await,
                 // The upstream says that it does not fit after all: learn from it and try once more.
                 Ok(Sent::Overflow(said, _)) if tries == 1 && fitted.enforced => {
                     correction = learn(gateway, &self.model, request, &fitted, said).await;
@@ -282,6 +285,25 @@ impl Line<'_> {
             commit
         }
     }
+}
+
+/// An answer that is one short text is only begun when it is over and stored: then whatever went wrong can still be
+/// said. Long ones, and streams, go as they come.
+async fn whole(response: Response<ResponseBody>) -> Result<Response<ResponseBody>, Refusal> {
+    let length = response.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    if framing(response.headers()) != Framing::Whole || length.is_none_or(|length| length > MAX_WHOLE_BYTES) {
+        return Ok(response);
+    }
+    let (head, body) = response.into_parts();
+    let body = body.collect().await.map_err(|error| {
+        let status = match error.downcast_ref::<Unfinished>() {
+            Some(Unfinished::NotKept(_)) => StatusCode::INTERNAL_SERVER_ERROR,
+            Some(Unfinished::Upstream(_)) | None => StatusCode::BAD_GATEWAY,
+        };
+        Refusal::new(status, error.to_string())
+    })?;
+    let body = http_body_util::Full::new(body.to_bytes()).map_err(|never| match never {}).boxed_unsync();
+    Ok(Response::from_parts(head, body))
 }
 
 /// Which of the dialect's messages each of Ollama's came from.

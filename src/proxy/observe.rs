@@ -33,6 +33,15 @@ pub enum Ending {
     Cancelled,
 }
 
+/// Why an answer without frames has no end.
+#[derive(Debug, thiserror::Error)]
+pub enum Unfinished {
+    #[error("{0}")]
+    NotKept(String),
+    #[error("{0}")]
+    Upstream(&'static str),
+}
+
 /// Ready when the turn is on disk, or with the reason why it is not.
 pub type Commit = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
 
@@ -182,7 +191,8 @@ impl Body for Observed {
                     // Nobody may believe that this was kept.
                     *this.over = true;
                     let frame = this.watcher.error_frame(&reason);
-                    return Poll::Ready(Some(frame.map_or_else(|| Err(reason.into()), |frame| Ok(Frame::data(frame)))));
+                    let failed = || Err(Unfinished::NotKept(reason).into());
+                    return Poll::Ready(Some(frame.map_or_else(failed, |frame| Ok(Frame::data(frame)))));
                 }
                 *this.over = *this.ended;
                 if !this.held.is_empty() {
@@ -236,7 +246,7 @@ impl Body for Observed {
             *this.over = true;
             return Poll::Ready(match (last, broken) {
                 (Some(last), _) => Some(Ok(Frame::data(last))),
-                (None, Some(reason)) => Some(Err(reason.into())),
+                (None, Some(reason)) => Some(Err(Unfinished::Upstream(reason).into())),
                 (None, None) => None,
             });
         }

@@ -120,6 +120,41 @@ async fn deleting_while_it_is_being_answered_leaves_nothing_behind_and_the_chat_
 }
 
 #[tokio::test]
+async fn an_answer_in_one_piece_that_was_not_stored_is_an_error_and_no_empty_success() {
+    let config = loadline::sim::SimConfig { decode_us_per_token: 20_000, ..loadline::sim::SimConfig::default() };
+    let stage = Stage::with(config, &[]).await;
+    let alice = stage.token("alice").await;
+    let bearer = format!("Bearer {alice}");
+    let as_alice = [("authorization", bearer.as_str())];
+    let said = vec![json!({ "role": "user", "content": "first" })];
+    let body = json!({ "model": "sim", "stream": false, "max_tokens": 64, "messages": said }).to_string();
+    let conversations =
+        || stage.gateway.store.reader().and_then(|reader| reader.conversations(None, None, 1)).expect("readable");
+    for (path, shape) in
+        [("/api/chat", "{\"error\":"), ("/v1/chat/completions", "\"message\":"), ("/v1/messages", "\"type\":\"error\"")]
+    {
+        let asked = stage.post_with(path, body.clone(), &as_alice);
+        let delete = async {
+            let id = loop {
+                if let Some(row) = conversations().first() {
+                    break row.id;
+                }
+                tokio::task::yield_now().await;
+            };
+            stage.send("DELETE", &format!("/api/conversations/{id}"), "", &as_alice).await
+        };
+        let (answer, deleted) = tokio::join!(asked, delete);
+        assert_eq!(deleted.status, 204, "{path}");
+        assert_eq!(answer.status, 500, "{path}: {}", answer.text);
+        assert!(
+            answer.text.contains("was deleted while it was being answered") && answer.text.contains(shape),
+            "{}",
+            answer.text
+        );
+    }
+}
+
+#[tokio::test]
 async fn a_client_that_does_not_wait_for_a_deletion_gets_it_all_the_same() {
     let stage = Stage::new().await;
     let alice = stage.token("alice").await;
