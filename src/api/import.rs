@@ -9,6 +9,7 @@ use http::{Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use serde_json::Value;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::Asked;
 use crate::events::now_ms;
@@ -28,7 +29,7 @@ pub(super) async fn import(asked: &Asked<'_>, body: Incoming) -> Result<Response
     };
     let body = body.map_err(too_large)?.to_bytes();
     // Only now: whoever sends slowly holds up nobody.
-    let _turn = gateway.imports.acquire().await;
+    let turn = Arc::clone(&gateway.imports).acquire_owned().await.ok();
     let (limits, now) = (&gateway.config.history, jiff::Timestamp::now());
     let read = off_the_worker(body.len(), || arrival::read(&body, preset, limits, now));
     let arrived = match read {
@@ -37,18 +38,22 @@ pub(super) async fn import(asked: &Asked<'_>, body: Incoming) -> Result<Response
             return Ok(respond::json(StatusCode::UNPROCESSABLE_ENTITY, refused.said().to_string()));
         }
     };
-    let said = keep(asked, &arrived).await?;
+    let said = keep(asked, &arrived, turn).await?;
     Ok(respond::json(StatusCode::CREATED, said.to_string()))
 }
 
 /// Stores all of it or nothing, and waits until it is on disk. It goes on if the client does not wait.
-async fn keep(asked: &Asked<'_>, arrived: &Arrival) -> Result<Value, Refusal> {
+async fn keep(asked: &Asked<'_>, arrived: &Arrival, turn: Option<OwnedSemaphorePermit>) -> Result<Value, Refusal> {
     let gateway = asked.gateway;
     let user = Arc::clone(&asked.caller.user);
     let owner = Owner { key: gateway.conversations.key(), user: &user, conversation: 0, now_ms: now_ms() };
     let (imports, said) = arrived.imports(&owner, || gateway.store.next_conversation());
     let store = Arc::clone(&gateway.store);
-    let stored = tokio::spawn(async move { store.import(imports).await }).await;
+    let stored = tokio::spawn(async move {
+        let _until_it_is_stored = turn;
+        store.import(imports).await
+    })
+    .await;
     let failed =
         || Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the history could not be stored: see Loadline's log");
     stored.map_err(|_| failed())?.map_err(|error| {

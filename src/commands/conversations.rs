@@ -155,9 +155,10 @@ impl Conversations {
             What::List { user, limit, after, json } => list(&data.read()?, user.as_deref(), limit, after, json)?,
             What::Show { id, to, json } => show(&data.read()?, id, to, json)?,
             What::Search { words, user, conversation, limit, json } => {
-                // What was said a moment ago can be found, too.
-                data.change_beside(Change::Index).await?;
-                let hits = data.read()?.search(user.as_deref(), conversation, &words.join(" "), limit)?;
+                // What was said a moment ago can be found, too. A copy that may not be written is searched as it is.
+                let store = data.read()?;
+                let _best_effort = data.change_beside(Change::Index).await;
+                let hits = store.search(user.as_deref(), conversation, &words.join(" "), limit)?;
                 return Ok(found(&hits, json));
             }
             What::Export { id, to, output } => {
@@ -413,7 +414,7 @@ async fn hand_over(
     let handed = handoff::made(&means, &row.model, &said, wanted).await?;
     if json {
         say!("{:#}", said_of(&row, wanted, handed.as_ref()));
-        return Ok(Outcome::Fine);
+        return Ok(if handed.is_some() { Outcome::Fine } else { Outcome::No });
     }
     let Some(handed) = handed else {
         eprintln!(

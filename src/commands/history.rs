@@ -68,7 +68,7 @@ impl HistoryCommand {
         let What::Check { file, preset, section, config, json } = self.what;
         let limits = Config::load(config.as_deref(), variables(), Flags::default())?.history;
         let name = file.display().to_string();
-        let value: Value = serde_json::from_slice(&read(&file)?).with_context(|| {
+        let value: Value = serde_json::from_slice(without_mark(&read(&file)?)).with_context(|| {
             format!("{name} is not one JSON value (canonical JSONL is checked by `loadline validate`)")
         })?;
         let preset = match (preset, value.get("preset").and_then(Value::as_str)) {
@@ -89,6 +89,11 @@ impl HistoryCommand {
         }
         Ok(if fine { Outcome::Fine } else { Outcome::No })
     }
+}
+
+/// Some editors put a byte order mark in front.
+fn without_mark(bytes: &[u8]) -> &[u8] {
+    bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes)
 }
 
 /// A file, or standard input.

@@ -13,6 +13,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use serde_json::{Map, Value, json};
 
 use super::images::{self, Attached};
+use super::import::plain_text;
 use super::validate::timestamp;
 use super::{StoredCall, calls};
 use crate::context::Link;
@@ -20,6 +21,9 @@ use crate::store::{ConversationRow, ImportedLineRow, MessageRow, Reads, Snapshot
 
 /// What stands for a tool result that said nothing: the format wants something.
 pub(super) const NO_OUTPUT: &str = "(no output)";
+
+/// Where arguments stand that look like JSON and are none.
+pub(super) const UNREADABLE: &str = "unreadable";
 
 /// A longer silence is vouched for, because readers find it unusual.
 const GAP_MS: i64 = 24 * 60 * 60 * 1000;
@@ -107,7 +111,7 @@ impl Export {
         let covered = self.as_they_came(&rows);
         let started = rows.get(covered).or(rows.first()).map_or(0, |row| row.created_at);
         for (number, text) in std::mem::take(&mut self.session.system).iter().enumerate() {
-            let uuid = self.uuid(&format!("system {number} {text}"));
+            let uuid = self.uuid(&format!("system {covered} {number} {text}"));
             self.add(&uuid, "meta", started, json!({ "role": "system", "content": text }), Map::new());
         }
         rows.iter().take(covered).for_each(|row| self.track(row));
@@ -125,11 +129,23 @@ impl Export {
     fn as_they_came(&mut self, rows: &[MessageRow]) -> usize {
         let places: HashMap<(i64, u32), usize> =
             rows.iter().enumerate().map(|(number, row)| ((row.branch, row.seq), number)).collect();
-        let (mut covered, mut system) = (0, Vec::new());
+        let mut covered = 0;
+        // The system prompts as importing takes them, and those that were told last.
+        let (mut first, mut last, mut in_run) = (Vec::new(), Vec::new(), false);
+        let mut begun = false;
         for line in std::mem::take(&mut self.session.imported) {
             let read: Value = serde_json::from_str(&line.line).unwrap_or_default();
+            begun |= line.branch.is_some();
             if read["type"] == "meta" && read["message"]["role"] == "system" {
-                system.push(read["message"]["content"].as_str().unwrap_or_default().to_owned());
+                let text = plain_text(&read["message"]["content"]);
+                if !in_run {
+                    last.clear();
+                }
+                last.push(text.clone());
+                first.extend(Some(text).filter(|_| !begun));
+                in_run = true;
+            } else {
+                in_run = false;
             }
             let number = line.branch.and_then(|branch| places.get(&(branch, line.last_seq)));
             if line.branch.is_none() || number.is_some() {
@@ -144,7 +160,7 @@ impl Export {
             self.out.push_str(&line.line);
             self.out.push('\n');
         }
-        if self.session.system == system {
+        if self.session.system == first || self.session.system == last {
             self.session.system.clear();
         }
         covered
@@ -238,8 +254,18 @@ impl Export {
             let StoredCall { id, name, arguments } = &written;
             uses.push(json!({ "type": "tool_use", "id": id, "name": name, "input": arguments }));
             self.open.push_back((said.id.clone(), id.clone()));
-            if written != said {
-                changed.insert(number.to_string(), json!(said));
+            let mut before = Map::new();
+            if written.id != said.id {
+                before.insert("id".to_owned(), said.id.into());
+            }
+            if written.name != said.name {
+                before.insert("name".to_owned(), said.name.into());
+            }
+            if written.arguments != said.arguments {
+                before.insert(UNREADABLE.to_owned(), true.into());
+            }
+            if !before.is_empty() {
+                changed.insert(number.to_string(), before.into());
             }
         }
         if !changed.is_empty() {
@@ -261,7 +287,7 @@ impl Export {
             call.name = "unnamed".to_owned();
         }
         if let Some(text) = call.arguments.as_str().filter(|text| text.trim_start().starts_with(['{', '['])) {
-            call.arguments = json!({ "unreadable": text });
+            call.arguments = json!({ (UNREADABLE): text });
         }
         call
     }

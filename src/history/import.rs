@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::StoredCall;
-use super::export::NO_OUTPUT;
+use super::export::{NO_OUTPUT, UNREADABLE};
 use super::validate::{Options, Report, Validator, timestamp};
 use crate::context::identity::ConversationId;
 use crate::context::{ChainKey, Link, Message, Role};
@@ -202,7 +202,9 @@ fn messages(message: &Value, metadata: &Value) -> Vec<Message<'static>> {
     let mut main = Message::plain(role, "", 0);
     let mut results = Vec::new();
     match &message["content"] {
-        Value::Array(blocks) => blocks.iter().for_each(|block| add_block(block, &mut main, &mut results)),
+        Value::Array(blocks) => {
+            blocks.iter().for_each(|block| add_block(block, &metadata["calls"], &mut main, &mut results));
+        }
         content => main.text = text_of(content).into(),
     }
     let says_something =
@@ -212,7 +214,6 @@ fn messages(message: &Value, metadata: &Value) -> Vec<Message<'static>> {
         messages.push(main);
     }
     messages.append(&mut results);
-    restore_calls(&mut messages, &metadata["calls"]);
     for result in messages.iter_mut().filter(|message| message.role == Role::Tool) {
         if metadata["empty"] == true && result.text == NO_OUTPUT {
             result.text = Cow::Borrowed("");
@@ -226,7 +227,7 @@ fn messages(message: &Value, metadata: &Value) -> Vec<Message<'static>> {
     messages
 }
 
-fn add_block(block: &Value, main: &mut Message<'static>, results: &mut Vec<Message<'static>>) {
+fn add_block(block: &Value, calls: &Value, main: &mut Message<'static>, results: &mut Vec<Message<'static>>) {
     match block["type"].as_str() {
         Some("text") => main.text.to_mut().push_str(block["text"].as_str().unwrap_or_default()),
         Some("thinking") => main.thinking.to_mut().push_str(block["thinking"].as_str().unwrap_or_default()),
@@ -237,7 +238,8 @@ fn add_block(block: &Value, main: &mut Message<'static>, results: &mut Vec<Messa
                 name: text_of(&block["name"]),
                 arguments: block["input"].clone(),
             };
-            main.tool_calls.push(call.into_tool_call());
+            let noted = &calls[main.tool_calls.len().to_string()];
+            main.tool_calls.push(restored(call, noted).into_tool_call());
         }
         Some("tool_result") => {
             let text = plain_text(&block["content"]);
@@ -248,14 +250,18 @@ fn add_block(block: &Value, main: &mut Message<'static>, results: &mut Vec<Messa
     }
 }
 
-/// Calls as they were before an export had to write them otherwise.
-fn restore_calls(messages: &mut [Message<'static>], noted: &Value) {
-    let Some(main) = messages.iter_mut().find(|message| !message.tool_calls.is_empty()) else { return };
-    for (number, call) in main.tool_calls.iter_mut().enumerate() {
-        if let Ok(before) = serde_json::from_value::<StoredCall>(noted[number.to_string()].clone()) {
-            *call = before.into_tool_call();
-        }
+/// A call as it was before an export had to write it otherwise.
+fn restored(mut call: StoredCall, noted: &Value) -> StoredCall {
+    if let Some(id) = noted["id"].as_str() {
+        call.id = id.to_owned();
     }
+    if let Some(name) = noted["name"].as_str() {
+        call.name = name.to_owned();
+    }
+    if noted[UNREADABLE] == true {
+        call.arguments = call.arguments[UNREADABLE].take();
+    }
+    call
 }
 
 /// Whoever speaks for a model.
@@ -269,7 +275,7 @@ fn moment(text: &str) -> Option<i64> {
 }
 
 /// A text, or the texts of blocks one after the other.
-fn plain_text(content: &Value) -> String {
+pub(super) fn plain_text(content: &Value) -> String {
     match content {
         Value::Array(blocks) => blocks.iter().filter_map(|block| block["text"].as_str()).collect(),
         other => text_of(other),

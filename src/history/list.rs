@@ -10,7 +10,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 /// Messages of one list. Longer histories come as canonical JSONL.
-pub const MAX_MESSAGES: usize = 100_000;
+const MAX_MESSAGES: usize = 100_000;
 
 /// Bytes of one message, its attachments included.
 const MAX_MESSAGE_BYTES: usize = 16 << 20;

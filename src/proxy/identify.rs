@@ -52,7 +52,12 @@ pub(super) async fn identify(
         }
         same => same,
     };
-    Ok(conversations.enter(user, links, placement, conversation))
+    let turn = conversations.enter(user, links, placement, conversation);
+    // It may have been deleted since it was found; then it must not be made again under its name.
+    if named.is_some() && conversations.is_buried(conversation) {
+        return Err(Refusal::new(StatusCode::NOT_FOUND, "there is no such conversation"));
+    }
+    Ok(turn)
 }
 
 /// What is not known for certain is not guessed: a conversation must not lose its past because a disk is busy.

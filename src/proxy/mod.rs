@@ -73,7 +73,7 @@ pub struct Gateway {
     /// Searches and exports wait for each other, so that nobody else waits for them.
     pub long_reads: tokio::sync::Semaphore,
     /// Imports wait for each other: each may take much memory.
-    pub imports: tokio::sync::Semaphore,
+    pub imports: Arc<tokio::sync::Semaphore>,
     pub vectors: Arc<embed::Vectors>,
     pub counters: Counters,
     /// What questions of our own have cost the models.
@@ -110,7 +110,7 @@ impl Gateway {
             checkpoints: Checkpoints::default(),
             events: Events::new(Arc::clone(&store)),
             long_reads: tokio::sync::Semaphore::new(LONG_READS),
-            imports: tokio::sync::Semaphore::new(IMPORTS),
+            imports: Arc::new(tokio::sync::Semaphore::new(IMPORTS)),
             keys: Keys::new(Arc::clone(&store), config.auth_required),
             store,
             vectors: Arc::default(),
@@ -131,12 +131,10 @@ impl Gateway {
     pub async fn delete(&self, user: &str, conversation: ConversationId) -> Result<(), StoreError> {
         self.conversations.bury(conversation);
         let deleted = self.store.delete(conversation).await;
-        match &deleted {
-            Ok(()) | Err(StoreError::Rejected(_)) => {
-                self.memos.forget(user);
-                self.vectors.clear();
-            }
-            Err(_) => self.conversations.unbury(conversation),
+        self.memos.forget(user);
+        self.vectors.clear();
+        if matches!(&deleted, Err(error) if !matches!(error, StoreError::Rejected(_))) {
+            self.conversations.unbury(conversation);
         }
         deleted
     }

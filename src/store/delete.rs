@@ -4,6 +4,8 @@
 //! A large conversation goes in slices, so that others' commits come in between. From the first moment it is
 //! nobody's.
 
+use std::time::Duration;
+
 use rusqlite::{Connection, params};
 
 use super::apply::user;
@@ -18,6 +20,12 @@ pub(super) const HIGHEST_CONVERSATION: &str = "highest_conversation";
 
 /// Messages that go at once.
 const SLICE: u32 = 1000;
+
+/// Bytes of their texts that go at once.
+const SLICE_BYTES: usize = 4 << 20;
+
+/// A wait when too much is to be stored.
+const QUEUE_PAUSE: Duration = Duration::from_millis(200);
 
 /// In the order in which nothing refers to what is gone; the newest rows first, because branches refer to older ones.
 const TABLES: [&str; 8] = [
@@ -40,6 +48,8 @@ impl Store {
         loop {
             match self.submit(Change::DeleteSlice(conversation)).await {
                 Ok(()) => {}
+                // Others are busy: it is hidden already, and can wait.
+                Err(StoreError::QueueFull) => tokio::time::sleep(QUEUE_PAUSE).await,
                 Err(StoreError::Rejected(Rejection::UnknownConversation(_))) => return Ok(()),
                 Err(error) => return Err(error),
             }
@@ -67,10 +77,10 @@ pub(super) fn hidden(connection: &Connection) -> rusqlite::Result<Vec<Conversati
 
 /// Deletes the next rows of it, and the conversation itself when there are none. Rejected when it is not there.
 pub(super) fn delete_slice(connection: &Connection, conversation: ConversationId) -> Result<(), Failure> {
-    let gone = forget_texts(connection, conversation)?;
+    let more = forget_texts(connection, conversation)?;
     // In the same transaction: whoever chats next may be given the same numbers.
     index::messages_deleted(connection)?;
-    if gone == SLICE as usize {
+    if more {
         return Ok(());
     }
     let systems = system_prompts(connection, conversation)?;
@@ -114,13 +124,18 @@ fn system_prompts(connection: &Connection, conversation: ConversationId) -> rusq
 }
 
 /// Deletes messages, the newest first. The search index needs to be told what it had, and condensed texts are
-/// known by the original's digest.
-fn forget_texts(connection: &Connection, conversation: ConversationId) -> rusqlite::Result<usize> {
+/// known by the original's digest. Whether there may be more.
+fn forget_texts(connection: &Connection, conversation: ConversationId) -> rusqlite::Result<bool> {
     let mut texts = connection
         .prepare_cached("SELECT id, text FROM messages WHERE conversation_id = ?1 ORDER BY id DESC LIMIT ?2")?;
-    let found: Vec<(i64, String)> = texts
-        .query_map(params![conversation, SLICE], |row| Ok((row.get(0)?, row.get(1)?)))?
-        .collect::<Result<_, _>>()?;
+    let (mut found, mut bytes) = (Vec::<(i64, String)>::new(), 0);
+    let mut rows = texts.query(params![conversation, SLICE])?;
+    while let Some(row) = rows.next()?.filter(|_| bytes < SLICE_BYTES) {
+        let (id, text): (i64, String) = (row.get(0)?, row.get(1)?);
+        bytes += text.len();
+        found.push((id, text));
+    }
+    drop(rows);
     let indexed = index::indexed_up_to(connection)?;
     let mut condensed = connection.prepare_cached("DELETE FROM condensed WHERE digest = ?1")?;
     let mut gone = connection.prepare_cached("DELETE FROM messages WHERE id = ?1")?;
@@ -131,5 +146,5 @@ fn forget_texts(connection: &Connection, conversation: ConversationId) -> rusqli
         condensed.execute([blake3::hash(text.as_bytes()).as_bytes()])?;
         gone.execute([id])?;
     }
-    Ok(found.len())
+    Ok(found.len() == SLICE as usize || bytes >= SLICE_BYTES)
 }

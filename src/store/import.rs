@@ -19,6 +19,9 @@ pub(super) const NOBODY: &str = "";
 /// Messages of one slice: some tens of milliseconds.
 const SLICE: usize = 1000;
 
+/// Bytes of one slice, about.
+const SLICE_BYTES: usize = 4 << 20;
+
 /// A conversation that was had elsewhere.
 #[derive(Debug, Clone)]
 pub struct Import {
@@ -84,16 +87,17 @@ impl Store {
         for import in &mut *imports {
             let lines = std::mem::take(&mut import.lines);
             self.submit(Change::ImportBegin(Box::new(import.clone()))).await?;
-            let (mut slice, mut messages, mut first) = (Vec::new(), 0, 0);
+            let (mut slice, mut messages, mut bytes, mut first) = (Vec::new(), 0, 0, 0);
             for piece in lines.into_iter().flat_map(pieces) {
                 messages += piece.messages.len().max(1);
+                bytes += piece.bytes();
                 slice.push(piece);
-                if messages >= SLICE {
+                if messages >= SLICE || bytes >= SLICE_BYTES {
                     let lines = std::mem::take(&mut slice);
                     let next = first + lines.len();
                     let slice = ImportedSlice { conversation: import.conversation, first, lines };
                     self.submit(Change::ImportSlice(slice)).await?;
-                    (messages, first) = (0, next);
+                    (messages, bytes, first) = (0, 0, next);
                 }
             }
             if !slice.is_empty() {
@@ -121,11 +125,14 @@ fn pieces(mut line: ImportedLine) -> Vec<ImportedLine> {
 
 impl ImportedSlice {
     pub(super) fn bytes(&self) -> usize {
-        let line = |line: &ImportedLine| {
-            let messages: usize = line.messages.iter().map(|message| message.message.bytes()).sum();
-            64 + messages + line.written.as_ref().map_or(0, String::len)
-        };
-        self.lines.iter().map(line).sum::<usize>()
+        self.lines.iter().map(ImportedLine::bytes).sum()
+    }
+}
+
+impl ImportedLine {
+    fn bytes(&self) -> usize {
+        let messages: usize = self.messages.iter().map(|message| message.message.bytes()).sum();
+        64 + messages + self.written.as_ref().map_or(0, String::len)
     }
 }
 

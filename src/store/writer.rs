@@ -104,10 +104,18 @@ impl Writer {
         self.health.before_commit(&self.connection);
         let mut batch = vec![first];
         batch.extend(self.queue.try_iter().take(MAX_WAITING - 1));
-        chores.truncate |= batch.iter().any(|job| matches!(*job.change, Change::DeleteSlice(_)));
+        let deletes = batch.iter().any(|job| matches!(*job.change, Change::DeleteSlice(_)));
+        chores.truncate |= deletes;
+        // Many may search at once; the index is brought up to date once for all of them.
+        let mut searches = batch.extract_if(.., |job| matches!(*job.change, Change::Index)).collect::<Vec<_>>();
+        batch.extend(searches.pop());
         (chores.index, chores.behind) = (true, false);
         chores.commits += 1;
-        self.commit(batch, chores);
+        self.commit(batch, deletes.then_some(&mut *chores));
+        for search in searches {
+            self.health.taken(search.change.bytes());
+            let _ = search.done.send(Ok(()));
+        }
         self.write_back_if_long();
         if chores.commits > MOST_COMMITS_BEHIND {
             self.do_chores(chores);
@@ -126,8 +134,7 @@ impl Writer {
         }
         self.remove_leftover(chores);
         if chores.index {
-            // A failure is met again by the next commit, which tells somebody.
-            chores.index = self.index_slice().unwrap_or(false);
+            chores.index = self.index_slice();
         }
         chores.behind = chores.index || !chores.leftovers.is_empty();
     }
@@ -154,27 +161,37 @@ impl Writer {
             Ok(()) => chores.truncate = true,
             Err(Failure::Rejected(_)) => drop(chores.leftovers.pop()),
             Err(Failure::Sqlite(error)) => {
+                let error = self.failed(error);
                 tracing::error!(%error, conversation = hidden, "what a crash left of a conversation could not be removed");
                 chores.leftovers.pop();
             }
         }
     }
 
-    fn index_slice(&mut self) -> rusqlite::Result<bool> {
-        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let more = index::add_slice(&transaction)?;
-        transaction.commit()?;
-        Ok(more)
+    /// Whether there may be more.
+    fn index_slice(&mut self) -> bool {
+        let mut indexed = || {
+            let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let more = index::add_slice(&transaction)?;
+            transaction.commit()?;
+            Ok(more)
+        };
+        let outcome: rusqlite::Result<bool> = indexed();
+        outcome.unwrap_or_else(|error| {
+            let error = self.failed(error);
+            tracing::warn!(%error, "the search index could not be brought up to date");
+            false
+        })
     }
 
     /// At the end, so that nothing has to be caught up on by those who only look. Within reason.
     fn finish_index(&mut self) {
         let started = Instant::now();
-        while self.health.is_trusted() && started.elapsed() < LAST_INDEXING && self.index_slice().unwrap_or(false) {}
+        while self.health.is_trusted() && started.elapsed() < LAST_INDEXING && self.index_slice() {}
     }
 
     /// Commits a batch and tells everyone.
-    fn commit(&mut self, batch: Vec<Job>, chores: &mut Chores) {
+    fn commit(&mut self, batch: Vec<Job>, deleting: Option<&mut Chores>) {
         let started = Instant::now();
         let (changes, waiting): (Vec<_>, Vec<_>) = batch.into_iter().map(|job| (job.change, job.done)).unzip();
         let bytes = changes.iter().map(|change| change.bytes()).sum();
@@ -183,7 +200,7 @@ impl Writer {
             false => Err(self.health.untrusted(&self.path)),
         };
         self.health.committed(changes.len(), bytes, started.elapsed(), outcome.is_ok());
-        if chores.truncate {
+        if let Some(chores) = deleting {
             // Whoever deletes is told when it is gone from the log, too, if nobody is reading just now.
             self.truncate(chores);
         }

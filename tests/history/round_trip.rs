@@ -280,3 +280,74 @@ async fn an_export_of_a_branch_holds_the_way_to_what_was_said_last() {
     assert!(export.contains("\"right\"") && !export.contains("\"left\""), "{export}");
     assert_strict(&export);
 }
+
+#[tokio::test]
+async fn a_system_prompt_that_changed_after_an_import_does_not_spoil_the_round_trip() {
+    let stage = Stage::new().await;
+    let alice = stage.token("alice").await;
+    let bearer = format!("Bearer {alice}");
+    let mut file = super::import::session();
+    for day in ["Monday", "Tuesday"] {
+        let id = stage.import(&alice, &file).await.json()["id"].to_string();
+        let said = json!([
+            { "role": "system", "content": format!("Today is {day}.") },
+            { "role": "user", "content": "What is in hold 4?" },
+            { "role": "assistant", "content": "Let me see.", "tool_calls": [{ "function": { "name": "read", "arguments": { "path": "hold.txt" } } }] },
+            { "role": "tool", "content": "42 crates" },
+            { "role": "assistant", "content": "42 crates." },
+            { "role": "user", "content": format!("And on {day}?") },
+        ]);
+        let chat = stage.post_with("/api/chat", chat_body(&said, 4096), &[("authorization", &bearer)]).await;
+        assert_eq!(chat.header("x-loadline-conversation"), id, "{day}");
+        let export = stage.get_as(&alice, &format!("/api/conversations/{id}/export")).await.text;
+        assert!(export.contains(&format!("Today is {day}.")), "{export}");
+        assert_strict(&export);
+        for _again in 0..2 {
+            let copy = stage.import(&alice, &export).await;
+            assert_eq!(copy.status, 201, "{}", copy.text);
+            let id = copy.json()["id"].to_string();
+            let again = stage.get_as(&alice, &format!("/api/conversations/{id}/export")).await.text;
+            assert_eq!(again, export, "{day}");
+            // Otherwise the next day would go on from the copy.
+            assert_eq!(
+                stage
+                    .send("DELETE", &format!("/api/conversations/{id}"), "", &[("authorization", &bearer)])
+                    .await
+                    .status,
+                204
+            );
+        }
+        assert_eq!(
+            stage.send("DELETE", &format!("/api/conversations/{id}"), "", &[("authorization", &bearer)]).await.status,
+            204
+        );
+        file = export;
+    }
+}
+
+#[tokio::test]
+async fn large_arguments_of_a_call_without_an_id_leave_strictly_and_come_back() {
+    let stage = Stage::new().await;
+    let alice = stage.token("alice").await;
+    let long = "all hands on deck, the tide is turning and the wind is fair ".repeat(400);
+    let body = json!({ "model": "sim", "stream": false, "options": { "num_ctx": 32768 }, "messages": [
+        { "role": "user", "content": "write it down" },
+        { "role": "assistant", "content": long, "tool_calls": [{ "function": { "name": "write", "arguments": { "text": long } } }] },
+        { "role": "tool", "content": "written" },
+        { "role": "user", "content": "thanks" },
+    ] });
+    let got = stage.post_with("/api/chat", body.to_string(), &[("authorization", &format!("Bearer {alice}"))]).await;
+    assert_eq!(got.status, 200, "{}", got.text);
+    let id = got.header("x-loadline-conversation").to_owned();
+    let export = stage.get_as(&alice, &format!("/api/conversations/{id}/export")).await.text;
+    assert_strict(&export);
+    let copy = stage.import(&alice, &export).await.json()["id"].to_string();
+    let full = |id: String| {
+        let (stage, alice) = (&stage, &alice);
+        async move {
+            stage.get_as(alice, &format!("/api/conversations/{id}/messages?full=1")).await.json()[1]["tool_calls"]
+                .clone()
+        }
+    };
+    assert_eq!(full(copy).await, full(id).await, "the call is as it was, without an id");
+}

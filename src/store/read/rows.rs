@@ -186,7 +186,7 @@ pub(super) fn message(row: &Row<'_>) -> rusqlite::Result<MessageRow> {
 pub(super) const SNAPSHOT: &str = "SELECT snapshots.id, conversation_id, users.name, branch_id, last_seq, link, \
     system_prompts.body, messages, checkpoints, tokens, limit_tokens, reason, snapshots.created_at \
     FROM snapshots JOIN conversations ON conversations.id = conversation_id \
-    JOIN users ON users.id = user_id JOIN system_prompts ON system_prompts.id = system_id";
+    JOIN users ON users.id = user_id AND users.name <> '' JOIN system_prompts ON system_prompts.id = system_id";
 
 pub(super) fn snapshot(row: &Row<'_>) -> rusqlite::Result<SnapshotRow> {
     Ok(SnapshotRow {

@@ -129,7 +129,8 @@ fn pattern(words: &str) -> String {
 
 /// The surroundings of what was looked for.
 fn excerpt(text: &str, words: &str) -> String {
-    let at = text.find(words).unwrap_or(0);
+    // As `LIKE` compares: the case of ASCII letters does not matter.
+    let at = text.to_ascii_lowercase().find(&words.to_ascii_lowercase()).unwrap_or(0);
     let before: Vec<char> = text[..at].chars().rev().take(AROUND).collect();
     let found: String = text[at..].chars().take(words.chars().count()).collect();
     let after: String = text[at + found.len()..].chars().take(AROUND).collect();
