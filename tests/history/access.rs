@@ -114,18 +114,23 @@ async fn revoking_a_token_ends_its_event_stream_and_its_requests() {
 #[tokio::test]
 async fn events_and_receipts_are_ones_own() {
     let stage = Stage::new().await;
-    let (alice, bob) = (stage.token("alice").await, stage.token("bob").await);
-    let said = json!([{ "role": "user", "content": crate::stage::words("long", 420) }]);
-    let got =
-        stage.post_with("/api/chat", chat_body(&said, 512), &[("authorization", &format!("Bearer {alice}"))]).await;
-    assert!(!got.warnings().is_empty() || got.status != 200, "something happened");
-    for (token, wanted) in [(&alice, true), (&bob, false)] {
-        let request =
-            stage.client.get(format!("{}/loadline/events", stage.url)).bearer_auth(token).header("last-event-id", "0");
-        let mut stream = request.send().await.expect("an answer");
-        let heard = tokio::time::timeout(std::time::Duration::from_millis(700), stream.chunk()).await;
-        let heard = heard.ok().and_then(|chunk| chunk.expect("readable")).unwrap_or_default();
-        assert_eq!(String::from_utf8_lossy(&heard).contains("event:"), wanted);
+    let mut told = Vec::new();
+    for user in ["alice", "bob"] {
+        let token = stage.token(user).await;
+        let said = json!([{ "role": "user", "content": crate::stage::words(user, 160) }]);
+        let got =
+            stage.post_with("/api/chat", chat_body(&said, 512), &[("authorization", &format!("Bearer {token}"))]).await;
+        assert_eq!((got.status, got.warnings().len()), (200, 1), "{}", got.text);
+        told.push((token, format!("\"conversation\":{}", got.header("x-loadline-conversation"))));
+    }
+    for (own, other) in [(0, 1), (1, 0)] {
+        let request = stage.client.get(format!("{}/loadline/events", stage.url)).bearer_auth(&told[own].0);
+        let mut stream = request.header("last-event-id", "0").send().await.expect("an answer");
+        // Both users' events are on disk; the first words of the stream are all that there is for this one.
+        let heard = tokio::time::timeout(std::time::Duration::from_secs(20), stream.chunk()).await.expect("something");
+        let heard = heard.expect("readable").expect("not over");
+        let heard = String::from_utf8_lossy(&heard);
+        assert!(heard.contains(&told[own].1) && !heard.contains(&told[other].1), "{heard}");
     }
 }
 

@@ -84,7 +84,7 @@ async fn a_long_conversation_with_snapshots_and_receipts_is_deleted_whole() {
 
 #[tokio::test]
 async fn deleting_while_it_is_being_answered_leaves_nothing_behind_and_the_chat_goes_on() {
-    let config = loadline::sim::SimConfig { decode_us_per_token: 20_000, ..loadline::sim::SimConfig::default() };
+    let config = loadline::sim::SimConfig { decode_us_per_token: 60_000, ..loadline::sim::SimConfig::default() };
     let stage = Stage::with(config, &[]).await;
     let alice = stage.token("alice").await;
     let bearer = format!("Bearer {alice}");
@@ -121,7 +121,7 @@ async fn deleting_while_it_is_being_answered_leaves_nothing_behind_and_the_chat_
 
 #[tokio::test]
 async fn an_answer_in_one_piece_that_was_not_stored_is_an_error_and_no_empty_success() {
-    let config = loadline::sim::SimConfig { decode_us_per_token: 20_000, ..loadline::sim::SimConfig::default() };
+    let config = loadline::sim::SimConfig { decode_us_per_token: 60_000, ..loadline::sim::SimConfig::default() };
     let stage = Stage::with(config, &[]).await;
     let alice = stage.token("alice").await;
     let bearer = format!("Bearer {alice}");
