@@ -19,7 +19,7 @@ use crate::context::identity::ConversationId;
 pub(super) const HIGHEST_CONVERSATION: &str = "highest_conversation";
 
 /// Messages that go at once.
-const SLICE: u32 = 1000;
+const SLICE: u32 = 250;
 
 /// Bytes of their texts that go at once.
 const SLICE_BYTES: usize = 4 << 20;

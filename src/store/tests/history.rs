@@ -237,13 +237,14 @@ fn whoever_chats_while_a_long_conversation_goes_is_found_and_can_be_deleted() {
     let mut others = 2;
     while store.submit(Change::DeleteSlice(1)).wait().is_ok() {
         // The newest messages went first, so this is given their numbers.
-        say(&store, others, &[&format!("zebra{others}"), "yes"]);
+        say(&store, others, &[&format!("zebra{others}end"), "yes"]);
         others += 1;
         store.submit(Change::Index).wait().expect("indexed");
     }
     assert!(others > 4, "it took several slices");
     for other in 2..others {
-        let found = store.reader().expect("reader").search(None, None, &format!("zebra{other}"), 10).expect("searched");
+        let found =
+            store.reader().expect("reader").search(None, None, &format!("zebra{other}end"), 10).expect("searched");
         assert_eq!(found.len(), 1, "{other}");
     }
     let check = |dir: &Path| {
