@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::{FutureExt, StreamExt};
+use futures_util::FutureExt;
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
 use http::request::Parts;
 use http::{Response, StatusCode};
-use http_body_util::{BodyExt, BodyStream, Limited, StreamBody};
+use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 
 use super::conversations::Turn;
@@ -20,10 +20,11 @@ use super::fit::{Arrived, Effects, Fitted, Prepared, fit};
 use super::headers::{Report, strip_hop_by_hop};
 use super::identify::identify;
 use super::memo::Memo;
-use super::observe::{Commit, Ending, Observed, Unfinished, Watcher};
+use super::observe::{Commit, Ending, Observed, Watcher};
 use super::record::Recording;
 use super::relay::forwarded;
 use super::respond::{Refusal, ResponseBody};
+use super::whole::whole;
 use super::{Gateway, preprocess, receipt, restore};
 use crate::checkpoint::{self, Active, Job, Waited};
 use crate::config::Mode;
@@ -40,9 +41,6 @@ use crate::store::TurnStatus;
 
 /// Waits for a checkpoint that nobody notices are not told.
 const WORTH_TELLING: Duration = Duration::from_millis(100);
-
-/// Longer answers that are one text pass as they come.
-const MAX_WHOLE_BYTES: usize = 4 << 20;
 
 /// An error body is short; more than this is not looked at.
 const MAX_ERROR_BYTES: usize = 64 << 10;
@@ -176,8 +174,8 @@ impl Line<'_> {
             };
             match sent {
                 Ok(Sent::Answer(response)) => {
-                    let report = fitted.report.clone();
-                    return whole(self.answer(recording, active, fitted, response), report).await;
+                    let (report, framing) = (fitted.report.clone(), framing(response.headers()));
+                    return whole(self.answer(recording, active, fitted, response), framing, report).await;
                 }
                 // The upstream says that it does not fit after all: learn from it and try once more.
                 Ok(Sent::Overflow(said, _)) if tries == 1 && fitted.enforced => {
@@ -288,40 +286,6 @@ impl Line<'_> {
             commit
         }
     }
-}
-
-/// An answer that is one short text is only begun when it is over and stored: then whatever went wrong can still be
-/// said. Long ones, and streams, go as they come.
-async fn whole(response: Response<ResponseBody>, report: Report) -> Result<Response<ResponseBody>, Refusal> {
-    let length = response.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
-    let long = length.is_some_and(|length| length > MAX_WHOLE_BYTES);
-    if framing(response.headers()) != Framing::Whole || !response.status().is_success() || long {
-        return Ok(response);
-    }
-    let (head, mut body) = response.into_parts();
-    let (mut pieces, mut bytes) = (Vec::new(), 0);
-    while let Some(piece) = body.frame().await {
-        let piece = piece.map_err(|error| {
-            let status = match error.downcast_ref::<Unfinished>() {
-                Some(Unfinished::NotKept(_)) => StatusCode::INTERNAL_SERVER_ERROR,
-                Some(Unfinished::Upstream(_)) | None => StatusCode::BAD_GATEWAY,
-            };
-            // A turn without an answer has no receipt.
-            let report = Report { receipt: None, ..report.clone() };
-            Refusal { report: Some(Box::new(report)), ..Refusal::new(status, error.to_string()) }
-        })?;
-        bytes += piece.data_ref().map_or(0, Bytes::len);
-        pieces.push(Ok(piece));
-        if bytes > MAX_WHOLE_BYTES {
-            let rest = futures_util::stream::iter(pieces).chain(BodyStream::new(body));
-            return Ok(Response::from_parts(head, StreamBody::new(rest).boxed_unsync()));
-        }
-    }
-    let pieces = futures_util::stream::iter(pieces);
-    let body: ResponseBody = StreamBody::new(pieces).boxed_unsync();
-    let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-    let body = http_body_util::Full::new(body).map_err(|never| match never {}).boxed_unsync();
-    Ok(Response::from_parts(head, body))
 }
 
 /// Which of the dialect's messages each of Ollama's came from.

@@ -3,7 +3,8 @@
 //! * [`server`] accepts connections, [`guard`] says who may talk to us, [`path`] reads the path once.
 //! * [`gate`] is the corridor: read → parse → identify → count → decide → plan → forward → observe → record.
 //!   [`fit`] is its middle: from a request to the request that may leave; `compact` is what happens there at
-//!   95 and 100 %, `recall` what comes back. `record` writes turns down, `receipt` says what became of one.
+//!   95 and 100 %, `recall` what comes back. `record` writes turns down, `receipt` says what became of one;
+//!   `whole` keeps an answer back that is one text until it is stored.
 //! * [`relay`] is the plain way for everything else, [`own`] are the routes that are ours.
 //! * [`respond`] makes HTTP of every failure, in the client's dialect.
 
@@ -28,6 +29,7 @@ pub mod relay;
 pub mod respond;
 mod restore;
 pub mod server;
+mod whole;
 
 use std::collections::HashSet;
 use std::panic::AssertUnwindSafe;
