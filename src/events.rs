@@ -1,22 +1,94 @@
 //! What is told to whoever watches: each warning, checkpoint, compression, rollover and refusal, as it happens.
 //!
 //! An event is numbered and on disk before anybody sees it, so a reader that was away misses none. It says
-//! what was done and how much, never what was said.
+//! what was done and how much, never what was said. The latest are kept at hand as they are sent: many readers
+//! cost one look at the disk.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
+use bytes::Bytes;
+use prometheus::IntCounterVec;
 use serde_json::{Value, json};
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 
 use crate::context::Usage;
+use crate::context::identity::ConversationId;
 use crate::proxy::conversations::Turn;
-use crate::store::{Ack, Change, NewEvent, Store, StoreError};
+use crate::store::{Ack, Change, EventRow, NewEvent, Store, StoreError};
+
+/// All kinds there are.
+pub const KINDS: [&str; 10] = [
+    "warning",
+    "refused",
+    "compression",
+    "rollover",
+    "checkpoint.started",
+    "checkpoint.progress",
+    "checkpoint.deferred",
+    "checkpoint.failed",
+    "checkpoint.waited",
+    "checkpoint.written",
+];
+
+/// Events at hand. Whoever is further behind reads from disk.
+const AT_HAND: usize = 512;
+
+/// Events read from disk at once.
+const BATCH: u32 = 200;
 
 /// Hands changes to the store, and wakes readers when new events may be there.
 #[derive(Debug, Clone)]
 pub struct Events {
     store: Arc<Store>,
     changed: Arc<watch::Sender<u64>>,
+    latest: Arc<Mutex<Latest>>,
+    published: IntCounterVec,
+}
+
+/// The latest events, without a gap up to `up_to`.
+#[derive(Debug, Default)]
+struct Latest {
+    told: VecDeque<Arc<Told>>,
+    up_to: i64,
+    /// What `changed` was before the disk was last looked at.
+    version: Option<u64>,
+}
+
+/// An event as its readers get it.
+#[derive(Debug)]
+pub struct Told {
+    pub id: i64,
+    pub kind: String,
+    pub conversation: Option<ConversationId>,
+    pub user: Option<String>,
+    /// As a frame of server-sent events.
+    pub frame: Bytes,
+}
+
+impl Told {
+    fn new(row: &EventRow) -> Self {
+        let frame = format!("id: {}\nevent: {}\ndata: {}\n\n", row.id, row.kind, shown(row)).into();
+        let EventRow { id, kind, conversation, user, .. } = row;
+        Self { id: *id, kind: kind.clone(), conversation: *conversation, user: user.clone(), frame }
+    }
+}
+
+/// An event as JSON, wherever it is shown.
+pub fn shown(row: &EventRow) -> Value {
+    let at = jiff::Timestamp::from_millisecond(row.at).map(|at| at.to_string()).unwrap_or_default();
+    let mut shown: Value = serde_json::from_str(&row.body).unwrap_or_default();
+    shown["id"] = row.id.into();
+    shown["at"] = at.into();
+    shown["kind"] = row.kind.as_str().into();
+    shown["conversation"] = row.conversation.into();
+    shown["user"] = row.user.as_deref().into();
+    shown
+}
+
+/// Whether a kind is the one that is meant: `checkpoint` is also `checkpoint.started` and the like.
+pub fn is_of(kind: &str, meant: &str) -> bool {
+    kind.strip_prefix(meant).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
 /// An event that is not yet anybody's.
@@ -40,19 +112,22 @@ impl Event {
 }
 
 impl Events {
-    pub fn new(store: Arc<Store>) -> Self {
-        Self { store, changed: Arc::new(watch::Sender::new(0)) }
+    pub fn new(store: Arc<Store>, published: IntCounterVec) -> Self {
+        Self { store, changed: Arc::new(watch::Sender::new(0)), latest: Arc::default(), published }
     }
 
     /// Hands a change to the store; readers of events wake when it is on disk.
     pub fn submit(&self, change: Change) -> impl Future<Output = Result<(), StoreError>> + Send + 'static {
-        let tells = change.tells();
+        let kinds: Vec<&'static str> = change.events().iter().map(|event| event.kind).collect();
         let ack: Ack = self.store.submit(change);
-        let changed = Arc::clone(&self.changed);
+        let (changed, published) = (Arc::clone(&self.changed), self.published.clone());
         async move {
             let stored = ack.await;
-            if tells {
+            if !kinds.is_empty() {
                 changed.send_modify(|version| *version += 1);
+            }
+            for kind in kinds.iter().filter(|_| stored.is_ok()) {
+                published.with_label_values(&[*kind]).inc();
             }
             stored
         }
@@ -72,6 +147,63 @@ impl Events {
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
+
+    /// The number of the latest event.
+    pub async fn last(&self) -> Result<i64, StoreError> {
+        let store = Arc::clone(&self.store);
+        blocking(move || store.reader()?.last_event_id()).await
+    }
+
+    /// The events after a number, in order; not all of them, if there are many. The first of those who wake looks
+    /// at the disk, the others find what it found.
+    pub async fn after(&self, last: i64) -> Result<Vec<Arc<Told>>, StoreError> {
+        let mut latest = self.latest.lock().await;
+        let version = *self.changed.borrow();
+        if latest.version != Some(version) {
+            latest.catch_up(&self.store).await?;
+            latest.version = Some(version);
+        }
+        if latest.reaches_back_to(last) {
+            let missed = latest.told.partition_point(|told| told.id <= last);
+            return Ok(latest.told.iter().skip(missed).cloned().collect());
+        }
+        drop(latest);
+        let store = Arc::clone(&self.store);
+        let rows = blocking(move || store.reader()?.events(last, BATCH)).await?;
+        Ok(rows.iter().map(|row| Arc::new(Told::new(row))).collect())
+    }
+}
+
+impl Latest {
+    async fn catch_up(&mut self, store: &Arc<Store>) -> Result<(), StoreError> {
+        let (store, up_to) = (Arc::clone(store), self.up_to);
+        let (from, rows) = blocking(move || {
+            let reader = store.reader()?;
+            // What nobody asked for in a while is not read now.
+            let from = up_to.max(reader.last_event_id()? - AT_HAND as i64);
+            reader.events(from, u32::MAX).map(|rows| (from, rows))
+        })
+        .await?;
+        if from > self.up_to {
+            self.told.clear();
+        }
+        self.up_to = rows.last().map_or(from, |row| row.id);
+        self.told.extend(rows.iter().map(|row| Arc::new(Told::new(row))));
+        let too_many = self.told.len().saturating_sub(AT_HAND);
+        self.told.drain(..too_many);
+        Ok(())
+    }
+
+    /// Whether everything after a number is at hand.
+    fn reaches_back_to(&self, last: i64) -> bool {
+        last >= self.up_to || self.told.front().is_some_and(|first| first.id <= last + 1)
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    read: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, StoreError> {
+    tokio::task::spawn_blocking(read).await.unwrap_or(Err(StoreError::Stopped))
 }
 
 /// Milliseconds since the epoch.
@@ -106,4 +238,15 @@ pub fn rollover(snapshot: &str, before: Usage, tokens_after: u32, messages: usiz
 
 fn compacted(before: Usage, tokens_after: u32) -> Value {
     json!({ "tokens_before": before.total, "tokens_after": tokens_after, "limit": before.limit, "usage": before.to_string() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_means_those_below_it_and_no_others() {
+        assert!(is_of("checkpoint.started", "checkpoint") && is_of("rollover", "rollover"));
+        assert!(!is_of("checkpointed", "checkpoint") && !is_of("checkpoint", "checkpoint.started"));
+    }
 }

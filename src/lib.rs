@@ -13,6 +13,7 @@
 //!   who may use which route.
 //! * [`store`] keeps what must not be lost; [`events`] tells what happens, as it happens; [`config`] is what an operator may say; [`telemetry`] is
 //!   what an operator may see.
+//! * [`dashboard`] is the page that shows it all.
 //! * [`sim`] is an Ollama that needs no Ollama; [`commands`] is the command line.
 
 pub mod api;
@@ -20,6 +21,7 @@ pub mod checkpoint;
 pub mod commands;
 pub mod config;
 pub mod context;
+pub mod dashboard;
 pub mod dialect;
 pub mod events;
 pub mod framing;

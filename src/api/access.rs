@@ -87,9 +87,14 @@ pub(super) fn access(method: &Method, path: &str) -> Access {
     let preflight = *method == Method::OPTIONS && !crate::api::is_ours(path) && !below("/loadline");
     if path == "/loadline/health" || path == "/loadline/ready" || preflight {
         Access::Open
+    } else if crate::dashboard::is_ours(path) && reads {
+        // The page itself says nothing; what it shows, it asks for with a token.
+        Access::Open
+    } else if below("/loadline/overview") || below("/loadline/turns") {
+        Access::Token(Scope::Read)
     } else if crate::api::is_ours(path) {
         Access::Token(if reads { Scope::Read } else { Scope::Chat })
-    } else if below("/loadline/events") || below("/loadline/receipts") {
+    } else if path == "/metrics" || below("/loadline/events") || below("/loadline/receipts") {
         Access::Usual(Scope::Read)
     } else if Dialect::of_path(path).is_some()
         || CHAT_ROUTES.into_iter().any(|root| root == path || root != "/" && below(root))
@@ -113,6 +118,13 @@ mod tests {
             (Method::DELETE, "/api/conversations/1", Access::Token(Scope::Chat)),
             (Method::GET, "/api/snapshots/x/export", Access::Token(Scope::Read)),
             (Method::GET, "/loadline/events", Access::Usual(Scope::Read)),
+            (Method::GET, "/loadline", Access::Open),
+            (Method::GET, "/loadline/assets/app.js", Access::Open),
+            (Method::POST, "/loadline", Access::Usual(Scope::Chat)),
+            (Method::GET, "/loadline/overview", Access::Token(Scope::Read)),
+            (Method::GET, "/loadline/turns/7", Access::Token(Scope::Read)),
+            (Method::GET, "/metrics", Access::Usual(Scope::Read)),
+            (Method::GET, "/metrics/other", Access::Usual(Scope::Admin)),
             (Method::DELETE, "/api/delete", Access::Usual(Scope::Admin)),
             (Method::POST, "/api/blobs/sha256:0", Access::Usual(Scope::Admin)),
             (Method::POST, "/api/chat", Access::Usual(Scope::Chat)),

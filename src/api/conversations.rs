@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::query::invalid;
 use super::views::{about, about_branch, about_snapshot, hit, in_full, load, message};
-use super::{Asked, blocking, reading_much};
+use super::{Asked, blocking, no_store, reading_much};
 use crate::context::identity::ConversationId;
 use crate::history::{self, export};
 use crate::proxy::respond::{self, Refusal, ResponseBody};
@@ -199,7 +199,5 @@ pub(super) async fn search(asked: &Asked<'_>) -> Result<Response<ResponseBody>, 
 }
 
 fn ok(body: &Value) -> Response<ResponseBody> {
-    let mut response = respond::json(StatusCode::OK, body.to_string());
-    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
+    no_store(respond::json(StatusCode::OK, body.to_string()))
 }

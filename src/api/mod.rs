@@ -3,7 +3,8 @@
 //! * [`auth`] and [`token`] say who is asking, for every route of the proxy; [`first_token`] gives the owner of the
 //!   machine one to begin with.
 //! * [`conversations`] reads, exports and deletes one's own; `snapshots` what rollovers have kept; `import` takes
-//!   a history in, `handoff` hands one over as a section of a prompt.
+//!   a history in, `handoff` hands one over as a section of a prompt; `overview` and `turn` show what is going on
+//!   and what became of a turn.
 //!
 //! Everything here is looked up for the user whose token it is; what is somebody else's does not exist.
 
@@ -13,13 +14,16 @@ pub mod conversations;
 pub mod first_token;
 pub mod handoff;
 mod import;
-mod query;
+pub(crate) mod overview;
+pub(crate) mod query;
 mod snapshots;
 pub mod token;
+pub(crate) mod turn;
 pub mod views;
 
 use std::sync::Arc;
 
+use http::header::{CACHE_CONTROL, HeaderValue};
 use http::request::Parts;
 use http::{Method, Response, StatusCode};
 use hyper::body::Incoming;
@@ -98,6 +102,12 @@ fn is_route(segments: &[&str]) -> bool {
 
 fn number(id: &str) -> Result<ConversationId, Refusal> {
     id.parse().map_err(|_| query::invalid("conversation_id", "must be a whole number"))
+}
+
+/// What is one person's is not kept by anything on the way.
+fn no_store(mut response: Response<ResponseBody>) -> Response<ResponseBody> {
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
 }
 
 /// The same for what reads long: only so many at once, so that the gate always finds a connection.

@@ -10,10 +10,10 @@ use crate::proxy::respond::Refusal;
 
 /// Named values, in order.
 #[derive(Debug)]
-pub(super) struct Query(Vec<(String, String)>);
+pub(crate) struct Query(Vec<(String, String)>);
 
 impl Query {
-    pub(super) fn read(query: Option<&str>) -> Result<Self, Refusal> {
+    pub(crate) fn read(query: Option<&str>) -> Result<Self, Refusal> {
         let pairs = query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
         let read = pairs.map(|pair| {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -23,12 +23,18 @@ impl Query {
     }
 
     /// The value of a name; the last one if it comes twice.
-    pub(super) fn get(&self, name: &str) -> Option<&str> {
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().rev().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
+    /// All values of a name that may come several times, or with commas.
+    pub(crate) fn all(&self, name: &str) -> Vec<String> {
+        let values = self.0.iter().filter(|(known, _)| known == name);
+        values.flat_map(|(_, value)| value.split(',')).filter(|value| !value.is_empty()).map(str::to_owned).collect()
+    }
+
     /// How many are wanted: `default` when nothing is said, at most `max`; it must be a whole number above 0.
-    pub(super) fn limit(&self, default: u32, max: u32) -> Result<u32, Refusal> {
+    pub(crate) fn limit(&self, default: u32, max: u32) -> Result<u32, Refusal> {
         let Some(text) = self.get("limit") else { return Ok(default) };
         let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         match text.parse::<u32>() {
@@ -44,19 +50,19 @@ impl Query {
     }
 
     /// A whole number, if it is there.
-    pub(super) fn number(&self, name: &'static str) -> Result<Option<i64>, Refusal> {
+    pub(crate) fn number(&self, name: &'static str) -> Result<Option<i64>, Refusal> {
         let read = |text: &str| text.parse().map_err(|_| invalid(name, "must be a whole number"));
         self.get(name).map(read).transpose()
     }
 
     /// How a history is cut.
-    pub(super) fn preset(&self) -> Result<Preset, Refusal> {
+    pub(crate) fn preset(&self) -> Result<Preset, Refusal> {
         let wrong = |_| invalid("preset", "must be requirements-first or reasoning-first");
         self.get("preset").map_or(Ok(Preset::default()), |name| name.parse().map_err(wrong))
     }
 
     /// Yes or no.
-    pub(super) fn flag(&self, name: &'static str) -> Result<bool, Refusal> {
+    pub(crate) fn flag(&self, name: &'static str) -> Result<bool, Refusal> {
         match self.get(name) {
             None | Some("false" | "0") => Ok(false),
             Some("" | "true" | "1") => Ok(true),
@@ -65,7 +71,7 @@ impl Query {
     }
 }
 
-pub(super) fn invalid(name: &str, reason: &str) -> Refusal {
+pub(crate) fn invalid(name: &str, reason: &str) -> Refusal {
     Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, format!("{name}: {reason}"))
 }
 

@@ -20,6 +20,7 @@ use tokio::time::Instant;
 use crate::context::identity::ConversationId;
 use crate::events::Event;
 use crate::proxy::Gateway;
+use crate::telemetry::metrics::Compacting;
 pub use write::{Cost, Job};
 
 /// How often the model may be taken back before the notes are made without it.
@@ -94,6 +95,11 @@ impl Checkpoints {
         Some(Waited { took: started.elapsed(), written })
     }
 
+    /// Whether one is being written for a conversation.
+    pub fn is_writing(&self, conversation: ConversationId) -> bool {
+        self.running().contains_key(&conversation)
+    }
+
     /// How many are under way.
     pub fn under_way(&self) -> usize {
         self.running().len()
@@ -162,7 +168,8 @@ async fn run(gateway: &Gateway, job: Job, phase: &watch::Sender<Phase>) {
     let Some(mut draft) = job.draft(gateway) else { return };
     let told = |kind, body| gateway.events.publish(&job.turn, Event { kind, body });
     told("checkpoint.started", json!({ "messages": [draft.first(), draft.last()], "model": draft.author() }));
-    let deadline = Instant::now() + gateway.config.checkpoint.timeout;
+    let started = Instant::now();
+    let deadline = started + gateway.config.checkpoint.timeout;
     let mut deferrals = 0;
     let mut active = gateway.checkpoints.active.subscribe();
     while !draft.is_written() {
@@ -178,6 +185,9 @@ async fn run(gateway: &Gateway, job: Job, phase: &watch::Sender<Phase>) {
             biased;
             () = busy => true,
             stepped = tokio::time::timeout_at(deadline, draft.step(gateway, &job)) => {
+                if !matches!(stepped, Ok(Ok(()))) {
+                    gateway.metrics.compaction_failed(Compacting::Checkpoint);
+                }
                 if let Ok(Err(error)) = &stepped {
                     tracing::warn!(conversation = job.turn.conversation, %error, "a model could not write a checkpoint");
                     told("checkpoint.failed", json!({ "reason": error.to_string() }));
@@ -199,8 +209,12 @@ async fn run(gateway: &Gateway, job: Job, phase: &watch::Sender<Phase>) {
             }
         }
     }
-    if let Err(reason) = draft.keep(gateway, &job).await {
-        tracing::warn!(conversation = job.turn.conversation, reason, "a checkpoint was not kept");
-        told("checkpoint.failed", json!({ "reason": reason }));
+    match draft.keep(gateway, &job).await {
+        Ok(()) => gateway.metrics.compacted(Compacting::Checkpoint, started.elapsed()),
+        Err(reason) => {
+            tracing::warn!(conversation = job.turn.conversation, reason, "a checkpoint was not kept");
+            gateway.metrics.compaction_failed(Compacting::Checkpoint);
+            told("checkpoint.failed", json!({ "reason": reason }));
+        }
     }
 }

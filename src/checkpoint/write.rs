@@ -286,9 +286,11 @@ impl Draft {
         let link = *link.ok_or("the history has no such place")?;
         let messages = [checkpoint.first, checkpoint.last];
         let event = events::checkpoint(&checkpoint.id, &author, messages, size(checkpoint.text()));
+        let noted: Tokens = self.said.iter().map(|(_, text)| size(text)).sum();
         let front = Front {
             users_kept: self.users_kept,
             made_at: self.messages,
+            saved: self.front.saved.saturating_add(noted.saturating_sub(size(checkpoint.text()))),
             ..self.front.with(checkpoint, job.limit, &size)
         };
         let covering = Covering { front: Arc::new(front), covered: self.end.max(self.covered), link };

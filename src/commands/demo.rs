@@ -223,7 +223,7 @@ impl Walk {
         if expected_rollovers && self.rollovers.is_empty() {
             self.broken.push("the chat outgrew the window but was never rolled over".to_owned());
         }
-        if stage.gateway.counters.exact_mismatches.get() > 0 {
+        if stage.gateway.metrics.exact_mismatches() > 0 {
             self.broken.push("a count that claimed to be exact was not".to_owned());
         }
     }

@@ -37,6 +37,8 @@ pub struct Config {
     pub first_byte_timeout: Duration,
     pub idle_timeout: Duration,
     pub mode: Mode,
+    /// Whether lists and descriptions of models tell the window in force.
+    pub tell_window: bool,
     pub reserve: f64,
     pub max_conversations: usize,
     pub compaction: Compaction,
@@ -218,6 +220,7 @@ impl Config {
             first_byte_timeout: seconds(raw.upstream.first_byte_timeout_s),
             idle_timeout: seconds(raw.upstream.idle_timeout_s),
             mode: raw.context.mode,
+            tell_window: raw.context.tell_window,
             reserve: raw.context.reserve,
             max_conversations: raw.context.max_conversations.max(1),
             compaction: Compaction {

@@ -94,6 +94,7 @@ pub struct Context {
     pub target: f64,
     pub min_gain: f64,
     pub cooldown_messages: usize,
+    pub tell_window: bool,
 }
 
 impl Default for Context {
@@ -106,6 +107,7 @@ impl Default for Context {
             target: 0.5,
             min_gain: 0.1,
             cooldown_messages: 4,
+            tell_window: true,
         }
     }
 }

@@ -129,6 +129,9 @@ pub struct Front {
     pub limit: Tokens,
     /// How many messages the history had when it was made, for the cool-down.
     pub made_at: usize,
+    /// Tokens of history that do not leave because of it, and of those before it.
+    #[serde(default)]
+    pub saved: Tokens,
 }
 
 /// Tokens of a text.

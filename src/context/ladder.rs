@@ -35,6 +35,8 @@ pub enum Basis {
 }
 
 impl Basis {
+    pub const ALL: [Self; 3] = [Self::Exact, Self::Calibrated, Self::Estimated];
+
     pub fn name(self) -> &'static str {
         match self {
             Self::Exact => "exact",
@@ -79,12 +81,22 @@ impl Usage {
     pub fn fits(self) -> bool {
         self.total <= self.limit
     }
+
+    /// Tenths of a percent, rounded.
+    fn tenths(self) -> u64 {
+        (u64::from(self.total) * 2000 / u64::from(self.limit.max(1))).div_ceil(2)
+    }
+
+    /// With one decimal.
+    pub fn percent(self) -> f64 {
+        self.tenths() as f64 / 10.0
+    }
 }
 
 /// `72.4%`
 impl fmt::Display for Usage {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let tenths = (u64::from(self.total) * 2000 / u64::from(self.limit.max(1))).div_ceil(2);
+        let tenths = self.tenths();
         write!(formatter, "{}.{}%", tenths / 10, tenths % 10)
     }
 }
@@ -162,6 +174,8 @@ pub enum Action {
 }
 
 impl Action {
+    pub const ALL: [Self; 5] = [Self::None, Self::Checkpoint, Self::Compression, Self::Rollover, Self::Refused];
+
     pub fn name(self) -> &'static str {
         match self {
             Self::None => "none",

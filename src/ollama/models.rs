@@ -15,7 +15,7 @@ use tokio::sync::OnceCell;
 
 use super::client::{Upstream, UpstreamError};
 use super::show::{self, Shown};
-use crate::context::Window;
+use crate::context::{Basis, Window};
 use crate::json::{self, Fields};
 use crate::tokenize::template::{Layout, SegmentCache};
 use crate::tokenize::{Generation, Tokenizer};
@@ -29,6 +29,9 @@ const OLLAMA_DEFAULT_WINDOW: Window = 4096;
 /// Shapes of one model that are remembered as beyond composing.
 const MAX_UNLEARNABLE: usize = 10_000;
 
+/// Models that are remembered without their vocabularies.
+const MAX_SKETCHES: usize = 1000;
+
 /// Below this Ollama raises a requested window.
 const SMALLEST_WINDOW: Window = 4;
 
@@ -37,6 +40,8 @@ const SMALLEST_WINDOW: Window = 4;
 pub struct Models {
     upstream: Upstream,
     models: Arc<DashMap<String, Arc<OnceCell<Arc<Model>>>>>,
+    /// Models that nobody has talked to yet, without their vocabularies.
+    sketches: DashMap<String, (Arc<Model>, Instant)>,
     configured_window: Box<dyn ConfiguredWindow>,
     traits: Arc<UpstreamTraits>,
 }
@@ -141,7 +146,13 @@ pub enum ModelError {
 
 impl Models {
     pub fn new(upstream: Upstream, configured_window: Box<dyn ConfiguredWindow>) -> Self {
-        Self { upstream, models: Arc::default(), configured_window, traits: Arc::default() }
+        Self {
+            upstream,
+            models: Arc::default(),
+            sketches: DashMap::default(),
+            configured_window,
+            traits: Arc::default(),
+        }
     }
 
     pub fn upstream(&self) -> &Upstream {
@@ -215,6 +226,13 @@ impl Models {
         });
     }
 
+    /// The models whose facts are known, by their names.
+    pub fn known(&self) -> Vec<Arc<Model>> {
+        let mut known: Vec<Arc<Model>> = self.models.iter().filter_map(|cell| cell.get().cloned()).collect();
+        known.sort_by(|one, other| one.name.cmp(&other.name));
+        known
+    }
+
     /// The window that Ollama will really use.
     pub fn window(&self, model: &Model, num_ctx: Option<f64>) -> (Window, WindowSource) {
         let loaded = Some(model.loaded_window.load(Ordering::Relaxed)).filter(|window| *window > 0);
@@ -234,6 +252,30 @@ impl Models {
             (OLLAMA_DEFAULT_WINDOW, WindowSource::OllamaDefault)
         };
         (model.trained_window.map_or(window, |trained| window.min(trained)), source)
+    }
+
+    /// The window of a request without `num_ctx` to a model of that name, found without its vocabulary: a list of
+    /// models is asked for often. None if nobody knows the model.
+    pub async fn window_by_name(&self, name: &str) -> Option<Window> {
+        let key = full_name(name);
+        let known = self.models.get(&key).and_then(|cell| cell.get().cloned());
+        if let Some(model) = known {
+            return Some(self.window(&model, None).0);
+        }
+        let sketched = self.sketches.get(&key).filter(|sketch| sketch.1.elapsed() < RECHECK_AFTER);
+        if let Some(model) = sketched.map(|sketch| Arc::clone(&sketch.0)) {
+            return Some(self.window(&model, None).0);
+        }
+        let shown = self.show(name, false).await.ok()?;
+        let model = Arc::new(Model::new(name.to_owned(), shown, Arc::clone(&self.traits)));
+        if !model.knows_default_window() {
+            self.look_up_loaded_window(&model).await;
+        }
+        if self.sketches.len() >= MAX_SKETCHES {
+            self.sketches.clear();
+        }
+        self.sketches.insert(key, (Arc::clone(&model), Instant::now()));
+        Some(self.window(&model, None).0)
     }
 
     /// Looks up the window of a model that was just loaded by a request without `num_ctx`.
@@ -276,6 +318,19 @@ impl Model {
         }
     }
 
+    /// How far counts of plain chats with this model can be trusted, and why not further.
+    pub fn basis(&self) -> (Basis, Option<String>) {
+        if let Err(reason) = &self.tokenizer {
+            (Basis::Estimated, Some(reason.clone()))
+        } else if self.exactness_lost.load(Ordering::Relaxed) {
+            (Basis::Calibrated, Some("counts that should have been exact were not".to_owned()))
+        } else if self.shows_no_renderings.load(Ordering::Relaxed) {
+            (Basis::Calibrated, Some("the upstream does not show rendered prompts".to_owned()))
+        } else {
+            (Basis::Exact, None)
+        }
+    }
+
     /// What a request without `num_ctx` gets, as an overflow error has just said.
     pub fn learn_window_from_overflow(&self, window: Window) {
         self.overflow_window.store(window, Ordering::Relaxed);
@@ -285,7 +340,7 @@ impl Model {
     /// What a request without `num_ctx` gets, as seen or as an error said.
     pub fn learn_window(&self, window: Window) {
         if self.loaded_window.swap(window, Ordering::Relaxed) != window {
-            tracing::info!(model = self.name, window_tokens = window, "window learnt from the upstream");
+            tracing::info!(model = self.name, window, "window learnt from the upstream");
         }
     }
 

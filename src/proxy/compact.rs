@@ -55,7 +55,8 @@ pub(super) async fn compress(
     }
     // Below 100 % nothing forces it: what gains little only costs the prefix cache.
     let least = (f64::from(usage.limit) * gateway.config.compaction.min_gain) as Tokens;
-    let Some(laid) = best.filter(|laid| laid.count.tokens + least <= usage.total) else { return Ok(None) };
+    let Some(mut laid) = best.filter(|laid| laid.count.tokens + least <= usage.total) else { return Ok(None) };
+    laid.note_saving(now, usage.total);
     if effects == Effects::Real {
         keep(gateway, turn, &laid, None, events::compression(usage, laid.count.tokens)).await?;
     }
@@ -175,10 +176,12 @@ pub(super) async fn roll_over(
                 users_kept,
                 limit: usage.limit,
                 made_at: messages.len(),
+                saved: 0,
             };
             let covering = Covering { front: Arc::new(front), covered, link };
-            let Some(laid) = lay(gateway, model, arrived, Some(covering), None).await else { break };
+            let Some(mut laid) = lay(gateway, model, arrived, Some(covering), None).await else { break };
             if laid.count.tokens <= usage.limit {
+                laid.note_saving(now, usage.total);
                 if effects == Effects::Real {
                     let taken = NewSnapshot {
                         id: snapshot.clone(),

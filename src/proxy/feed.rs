@@ -1,28 +1,28 @@
 //! `GET /loadline/events`: what happens, as it happens, as server-sent events.
 //!
 //! Each event has a number. A reader that comes back with `Last-Event-ID` gets everything it missed, from
-//! disk, and then goes on live. `?kind=` and `?conversation=` narrow the feed.
+//! disk, and then goes on live. `?kind=` and `?conversation=` narrow the feed, `?last=` begins that many events ago.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures_util::stream;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
+use prometheus::IntGauge;
 use tokio::sync::watch;
 
 use super::Gateway;
 use super::respond::{Refusal, ResponseBody};
 use crate::api::auth::Caller;
+use crate::api::query::{Query, invalid};
+use crate::context::identity::ConversationId;
+use crate::events::{KINDS, Told, is_of};
 use crate::ollama::client::BoxError;
-use crate::store::EventRow;
-
-/// Events read at once.
-const BATCH: u32 = 100;
 
 /// A comment now and then keeps proxies from closing a quiet stream.
 const HEARTBEAT: Duration = Duration::from_secs(15);
@@ -30,11 +30,15 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 /// How often a quiet stream looks whether its reader may still listen.
 const RECHECK: Duration = Duration::from_secs(2);
 
+/// As many events as a reader may ask to begin with.
+const MOST_BEFORE: u32 = 1000;
+
 /// What a reader wants to hear.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Wanted {
-    kind: Option<String>,
-    conversation: Option<i64>,
+    /// None: all kinds.
+    kinds: Vec<String>,
+    conversation: Option<ConversationId>,
 }
 
 struct Feed {
@@ -43,18 +47,35 @@ struct Feed {
     changes: watch::Receiver<u64>,
     last: i64,
     wanted: Wanted,
+    _open: Open,
+}
+
+/// An open stream is counted as long as this lives.
+struct Open(IntGauge);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
 }
 
 /// Opens the feed. Without a place to go on from, it begins now.
-pub(super) fn stream(gateway: &Arc<Gateway>, caller: &Caller, head: &Parts) -> Result<Response<ResponseBody>, Refusal> {
-    let unreadable = |_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the store cannot be read right now");
+pub(super) async fn stream(
+    gateway: &Arc<Gateway>,
+    caller: &Caller,
+    head: &Parts,
+) -> Result<Response<ResponseBody>, Refusal> {
+    let query = Query::read(head.uri.query())?;
+    let wanted = Wanted { kinds: query.all("kind"), conversation: query.number("conversation")? };
+    if let Some(unknown) = wanted.kinds.iter().find(|kind| !KINDS.iter().any(|known| is_of(known, kind))) {
+        return Err(invalid("kind", &format!("there is no kind `{unknown}`; there are {}", KINDS.join(", "))));
+    }
     let changes = gateway.events.changes();
-    let last = match head.headers.get("last-event-id").and_then(|id| id.to_str().ok()?.trim().parse().ok()) {
-        Some(id) => id,
-        None => gateway.store.reader().and_then(|reader| reader.last_event_id()).map_err(unreadable)?,
-    };
-    let wanted = wanted(head.uri.query().unwrap_or(""));
-    let feed = Feed { gateway: Arc::clone(gateway), caller: caller.clone(), changes, last, wanted };
+    let last = begins_after(gateway, caller, head, &query).await?;
+    let streams = gateway.metrics.event_streams.clone();
+    streams.inc();
+    let feed =
+        Feed { gateway: Arc::clone(gateway), caller: caller.clone(), changes, last, wanted, _open: Open(streams) };
     let stopping = gateway.stopping.clone();
     let body = StreamBody::new(stream::unfold(feed, move |mut feed| {
         let stopping = stopping.clone();
@@ -64,21 +85,35 @@ pub(super) fn stream(gateway: &Arc<Gateway>, caller: &Caller, head: &Parts) -> R
         }
     }));
     let mut response = Response::new(BodyExt::boxed_unsync(body));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    // nginx would keep events back until it has a pageful.
+    headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
     Ok(response)
 }
 
-fn wanted(query: &str) -> Wanted {
-    let mut wanted = Wanted::default();
-    for (name, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
-        match name {
-            "kind" => wanted.kind = Some(value.to_owned()),
-            "conversation" => wanted.conversation = value.parse().ok(),
-            _ => {}
-        }
+/// The event before the first that is sent.
+async fn begins_after(gateway: &Arc<Gateway>, caller: &Caller, head: &Parts, query: &Query) -> Result<i64, Refusal> {
+    let unreadable = |_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the store cannot be read right now");
+    if let Some(header) = head.headers.get("last-event-id").filter(|header| !header.is_empty()) {
+        let number = header.to_str().ok().and_then(|id| id.trim().parse().ok());
+        return number.ok_or_else(|| {
+            Refusal::new(StatusCode::BAD_REQUEST, "Last-Event-ID must be the number of an event, as `id:` gave it")
+        });
     }
-    wanted
+    if query.get("last").is_none() {
+        return gateway.events.last().await.map_err(unreadable);
+    }
+    let before = query.number("last")?.filter(|number| (0..=i64::from(MOST_BEFORE)).contains(number));
+    let before = before.ok_or_else(|| invalid("last", &format!("must be a number up to {MOST_BEFORE}")))? as u32;
+    let (store, user) = (Arc::clone(&gateway.store), (!caller.sees_all()).then(|| Arc::clone(&caller.user)));
+    let found = tokio::task::spawn_blocking(move || {
+        let reader = store.reader()?;
+        let latest = reader.latest_events(user.as_deref(), before)?;
+        latest.first().map_or_else(|| reader.last_event_id(), |first| Ok(first.id - 1))
+    });
+    found.await.map_err(|_| unreadable(crate::store::StoreError::Stopped))?.map_err(unreadable)
 }
 
 impl Feed {
@@ -92,15 +127,20 @@ impl Feed {
                 return None;
             }
             self.changes.mark_unchanged();
-            let (store, last) = (Arc::clone(&self.gateway.store), self.last);
-            let read = move || store.reader().and_then(|reader| reader.events(last, BATCH)).unwrap_or_default();
-            let rows = tokio::task::spawn_blocking(read).await.unwrap_or_default();
-            self.last = rows.last().map_or(self.last, |row| row.id);
-            let text: String = rows.iter().filter(|row| self.is_wanted(row)).map(written).collect();
-            if !text.is_empty() {
-                return Some(Bytes::from(text));
+            // What cannot be read now is read at the next look.
+            let told = self.gateway.events.after(self.last).await.unwrap_or_default();
+            self.last = told.last().map_or(self.last, |told| told.id);
+            let mut frames = told.iter().filter(|told| self.is_wanted(told)).map(|told| &told.frame);
+            if let Some(first) = frames.next() {
+                let mut rest = frames.peekable();
+                if rest.peek().is_none() {
+                    return Some(first.clone());
+                }
+                let mut bytes = BytesMut::from(&first[..]);
+                rest.for_each(|frame| bytes.extend_from_slice(frame));
+                return Some(bytes.freeze());
             }
-            if !rows.is_empty() {
+            if !told.is_empty() {
                 continue;
             }
             let _ = tokio::time::timeout(RECHECK, self.changes.changed()).await;
@@ -110,22 +150,11 @@ impl Feed {
         }
     }
 
-    fn is_wanted(&self, row: &EventRow) -> bool {
-        let theirs = self.caller.sees_all() || row.user.as_deref().is_none_or(|user| user == &*self.caller.user);
-        let kind = self.wanted.kind.as_deref();
-        // `checkpoint` is also `checkpoint.started` and the like.
-        let of_kind = kind.is_none_or(|kind| {
-            row.kind == kind || row.kind.strip_prefix(kind).is_some_and(|rest| rest.starts_with('.'))
-        });
-        theirs && of_kind && self.wanted.conversation.is_none_or(|id| row.conversation == Some(id))
+    fn is_wanted(&self, told: &Told) -> bool {
+        let theirs = self.caller.sees_all() || told.user.as_deref().is_none_or(|user| user == &*self.caller.user);
+        let kinds = &self.wanted.kinds;
+        theirs
+            && (kinds.is_empty() || kinds.iter().any(|kind| is_of(&told.kind, kind)))
+            && self.wanted.conversation.is_none_or(|id| told.conversation == Some(id))
     }
-}
-
-fn written(row: &EventRow) -> String {
-    let at = jiff::Timestamp::from_millisecond(row.at).map(|at| at.to_string()).unwrap_or_default();
-    let mut data: serde_json::Value = serde_json::from_str(&row.body).unwrap_or_default();
-    data["at"] = at.into();
-    data["kind"] = row.kind.as_str().into();
-    data["conversation"] = row.conversation.into();
-    format!("id: {}\nevent: {}\ndata: {data}\n\n", row.id, row.kind)
 }

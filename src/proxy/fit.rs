@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -25,7 +26,7 @@ use crate::context::{Action, Budget, Decision, Link, Message, Note, Plan, Tokens
 use crate::dialect::{Dialect, Prompt, Request};
 use crate::ollama::count::{Count, count, load, off_the_worker, rough_size};
 use crate::ollama::models::{Model, WindowSource};
-use crate::telemetry::Counters;
+use crate::telemetry::metrics::{Compacting, Metrics};
 
 /// A request as it arrived.
 #[derive(Debug)]
@@ -63,6 +64,17 @@ pub struct Laid {
     pub covering: Option<Covering>,
     pub recalled: Option<Recalled>,
     pub rewritten: Vec<Rewritten>,
+}
+
+impl Laid {
+    /// Notes in the front what it saves, with what the one before it saved.
+    pub(super) fn note_saving(&mut self, before: &Self, total: Tokens) {
+        let earlier = before.covering.as_ref().map_or(0, |covering| covering.front.saved);
+        let now = total.saturating_sub(self.count.tokens);
+        if let Some(covering) = &mut self.covering {
+            Arc::make_mut(&mut covering.front).saved = earlier.saturating_add(now);
+        }
+    }
 }
 
 /// A message that leaves with another text than it came with.
@@ -106,16 +118,14 @@ pub enum Fit {
 }
 
 impl Fit {
-    pub fn or_refuse(self, counters: &Counters) -> Result<Fitted, Refusal> {
+    pub fn or_refuse(self, metrics: &Metrics) -> Result<Fitted, Refusal> {
         match self {
             Self::Fits(fitted) => Ok(*fitted),
             Self::TooLarge(too_large) => {
-                counters.turns(Action::Refused, false);
-                Err(Refusal {
-                    status: StatusCode::BAD_REQUEST,
-                    message: too_large.message,
-                    report: Some(Box::new(too_large.report)),
-                })
+                metrics.turn(Action::Refused, "refused");
+                metrics.arrived(too_large.report.arrived);
+                let refusal = Refusal::new(StatusCode::BAD_REQUEST, too_large.message);
+                Err(Refusal { report: Some(Box::new(too_large.report)), ..refusal })
             }
         }
     }
@@ -142,11 +152,24 @@ pub async fn fit(gateway: &Gateway, model: &Model, arrived: &Arrived<'_>, effect
         observe,
     };
     let effects = if observe { Effects::DryRun } else { effects };
-    let compacted = match decision {
-        Decision::Under(_) | Decision::Told(_) | Decision::Checkpoint(_) => None,
-        Decision::Compression(_) => compact::compress(gateway, model, arrived, &now, usage, effects).await?,
-        Decision::Rollover(_) => compact::roll_over(gateway, model, arrived, &now, usage, effects).await?,
+    let started = Instant::now();
+    let (kind, compacted) = match decision {
+        Decision::Under(_) | Decision::Told(_) | Decision::Checkpoint(_) => (None, Ok(None)),
+        Decision::Compression(_) => {
+            (Some(Compacting::Compression), compact::compress(gateway, model, arrived, &now, usage, effects).await)
+        }
+        Decision::Rollover(_) => {
+            (Some(Compacting::Rollover), compact::roll_over(gateway, model, arrived, &now, usage, effects).await)
+        }
     };
+    if let Some(kind) = kind.filter(|_| effects == Effects::Real) {
+        match &compacted {
+            Ok(Some(_)) => gateway.metrics.compacted(kind, started.elapsed()),
+            Ok(None) => {}
+            Err(_) => gateway.metrics.compaction_failed(kind),
+        }
+    }
+    let compacted = compacted?;
     if compacted.is_none() && matches!(decision, Decision::Rollover(_)) {
         // Exactly at the limit a prompt still fits, even if nothing can be left out of it.
         report.action = if usage.fits() { Action::None } else { Action::Refused };

@@ -5,7 +5,7 @@
 //! as it came. Requests that only load or unload a model say nothing, and pass.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -14,9 +14,10 @@ use http::request::Parts;
 use http::{Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
+use tracing::Span;
 
 use super::conversations::Turn;
-use super::fit::{Arrived, Effects, Fitted, Prepared, fit};
+use super::fit::{Arrived, Effects, Fitted, Prepared, fit, message_size};
 use super::headers::{Report, strip_hop_by_hop};
 use super::identify::identify;
 use super::memo::Memo;
@@ -28,6 +29,7 @@ use super::whole::whole;
 use super::{Gateway, preprocess, receipt, restore};
 use crate::checkpoint::{self, Active, Job, Waited};
 use crate::config::Mode;
+use crate::context::plan::{current_exchange, whole_from};
 use crate::context::{Action, Basis, Tokens};
 use crate::dialect::{Answer, Dialect, Prompt, Request};
 use crate::events::{self, Event};
@@ -38,6 +40,7 @@ use crate::ollama::count::{Count, learn_from_report, off_the_worker, rough_size}
 use crate::ollama::models::{Model, ModelError};
 use crate::ollama::overflow::{self, Overflow};
 use crate::store::TurnStatus;
+use crate::telemetry::metrics::{Tally, UpstreamTrouble};
 
 /// Waits for a checkpoint that nobody notices are not told.
 const WORTH_TELLING: Duration = Duration::from_millis(100);
@@ -122,6 +125,7 @@ pub async fn gate(
     let conversation = turn.conversation;
     let recording = Recording::begin(gateway, turn, dialect, plain, &request).await?;
     let waited = gateway.checkpoints.wait(conversation, gateway.config.checkpoint.wait).await;
+    waited.iter().for_each(|waited| gateway.metrics.waited_for_checkpoint(waited.took));
     let line = Line { gateway, dialect, head: &head, plain, request: &request, model, memo, memorable };
     line.walk(recording, waited).await
 }
@@ -155,7 +159,7 @@ impl Line<'_> {
             let turn = Some(&recording.turn);
             let arrived = Arrived { dialect, body: self.plain, request, turn, correction, prepared: &prepared };
             let fitted = fit(gateway, &self.model, &arrived, Effects::Real).await;
-            let mut fitted = match fitted.and_then(|fit| fit.or_refuse(&gateway.counters)) {
+            let mut fitted = match fitted.and_then(|fit| fit.or_refuse(&gateway.metrics)) {
                 Ok(fitted) => fitted,
                 Err(refusal) => return Err(refused(recording, refusal).await),
             };
@@ -168,14 +172,17 @@ impl Line<'_> {
             fitted.report.receipt = receipt::is_due(&fitted).then(receipt::new_id);
             let upward = forwarded(clone_head(self.head), dialect.path(), full(fitted.body.clone()));
             tries += 1;
+            note(&recording, &self.model, &fitted);
+            let sent_at = Instant::now();
             let sent = match gateway.upstream().send(upward).await {
                 Ok(response) => classify(gateway, response).await,
                 Err(error) => Err(error.into()),
             };
             match sent {
                 Ok(Sent::Answer(response)) => {
+                    gateway.metrics.first_byte(dialect.name(), sent_at.elapsed());
                     let (report, framing) = (fitted.report.clone(), framing(response.headers()));
-                    return whole(self.answer(recording, active, fitted, response), framing, report).await;
+                    return whole(self.answer(recording, active, fitted, response, sent_at), framing, report).await;
                 }
                 // The upstream says that it does not fit after all: learn from it and try once more.
                 Ok(Sent::Overflow(said, _)) if tries == 1 && fitted.enforced => {
@@ -202,6 +209,7 @@ impl Line<'_> {
         active: Active,
         mut fitted: Fitted,
         response: Response<Incoming>,
+        sent_at: Instant,
     ) -> Response<ResponseBody> {
         if !response.status().is_success() {
             fitted.report.receipt = None;
@@ -222,8 +230,9 @@ impl Line<'_> {
                 head.headers.remove(CONTENT_LENGTH);
             }
             let dialect = self.dialect;
-            Watcher::new(dialect, framing, self.finish(recording, active, fitted))
+            Watcher::new(dialect, framing, self.finish(recording, active, fitted, sent_at))
         } else {
+            self.gateway.metrics.turn(fitted.report.action, "failed");
             let report = fitted.report.clone();
             tokio::spawn(async move { recording.end_without_answer(TurnStatus::Failed, Some(&report), None).await });
             Watcher::nobody()
@@ -237,6 +246,7 @@ impl Line<'_> {
         recording: Recording,
         active: Active,
         fitted: Fitted,
+        sent_at: Instant,
     ) -> impl FnOnce(Answer, Ending) -> Commit + Send + 'static {
         let (gateway, model, dialect) = (Arc::clone(self.gateway), self.model, self.dialect);
         let due = fitted.enforced && fitted.report.action == Action::Checkpoint && gateway.config.checkpoint.enabled;
@@ -247,6 +257,10 @@ impl Line<'_> {
                 model: Arc::clone(&model),
                 dialect,
                 sources: sources(self.request),
+                places: match &self.request.prompt {
+                    Prompt::Chat(messages) => receipt::places(messages),
+                    Prompt::Generate(_) => Vec::new(),
+                },
                 sizes_before: sizes_before(&model, self.request, &fitted),
                 sent: fitted.body.clone(),
                 report: fitted.report.clone(),
@@ -259,24 +273,26 @@ impl Line<'_> {
             let written = tokio::task::spawn_blocking(move || facts.write());
             async move { written.await.ok() }.boxed()
         });
+        let tally = tally(&model, self.request, &fitted);
+        let span = Span::current();
         move |answer, ending| {
+            let _in_span = span.enter();
             let complete = ending == Ending::Complete;
-            gateway.counters.turns(fitted.report.action, complete);
-            gateway.counters.unreadable.add(u64::from(answer.unreadable));
+            let metrics = &gateway.metrics;
+            metrics.turn(fitted.report.action, ending.name());
+            metrics.prompt(fitted.report.arrived, fitted.report.sent.total, tally);
+            metrics.upstream_took(dialect.name(), sent_at.elapsed());
+            metrics.unreadable.inc_by(u64::from(answer.unreadable));
+            if ending == Ending::Incomplete {
+                metrics.upstream_trouble(UpstreamTrouble::Broken);
+            }
             if let Some(reported) = answer.prompt_tokens.filter(|_| complete) {
                 compare(&gateway, &model, &fitted, reported);
             }
-            tracing::info!(
-                model = model.name,
-                conversation = recording.turn.conversation,
-                action = fitted.report.action.name(),
-                basis = fitted.count.basis.name(),
-                prompt_tokens = fitted.count.tokens,
-                limit_tokens = fitted.report.sent.limit,
-                reported_tokens = answer.prompt_tokens,
-                ending = ?ending,
-                "turn"
-            );
+            if let Some(reported) = answer.prompt_tokens {
+                span.record("reported_tokens", reported);
+            }
+            tracing::info!(ending = ending.name(), "turn");
             let turn = recording.turn.clone();
             let commit = recording.end(&answer, ending, &fitted, receipt);
             drop(active);
@@ -286,6 +302,42 @@ impl Line<'_> {
             commit
         }
     }
+}
+
+/// What is known now of a request is noted in its span.
+fn note(recording: &Recording, model: &Model, fitted: &Fitted) {
+    let (span, report) = (Span::current(), &fitted.report);
+    span.record("conversation", recording.turn.conversation);
+    span.record("turn", recording.id());
+    span.record("model", &model.name);
+    span.record("window", fitted.window);
+    span.record("limit_tokens", report.sent.limit);
+    span.record("arrived_tokens", report.arrived.total);
+    span.record("forwarded_tokens", report.sent.total);
+    span.record("basis", report.basis.name());
+    span.record("action", report.action.name());
+    if let Some(snapshot) = &report.snapshot {
+        span.record("snapshot", snapshot);
+    }
+}
+
+/// What a prompt was spared. Behind a front that an earlier turn has used already, the upstream reads only what is
+/// new: the exchange that is being answered, and what was recalled for it.
+fn tally(model: &Model, request: &Request<'_>, fitted: &Fitted) -> Tally {
+    let recalled = fitted.recalled.as_ref().map_or(0, |recalled| rough_size(model, &recalled.note.text));
+    let (Some(covering), Prompt::Chat(messages)) = (&fitted.covering, &request.prompt) else {
+        return Tally { recalled, ..Tally::default() };
+    };
+    let front = &covering.front;
+    let sent = fitted.report.sent.total;
+    let used_before = messages.len() > front.made_at + 1;
+    let would_be_cut = sent.saturating_add(front.saved) > fitted.window;
+    let begins = whole_from(&request.kinds, current_exchange(&request.kinds));
+    let new = || messages.iter().rev().take_while(|message| message.source >= begins);
+    let new = || new().map(|message| message_size(model, message)).sum::<Tokens>();
+    let prefill_avoided =
+        if used_before && would_be_cut { sent.saturating_sub(new().saturating_add(recalled)) } else { 0 };
+    Tally { saved: front.saved, recalled, prefill_avoided }
 }
 
 /// Which of the dialect's messages each of Ollama's came from.
@@ -470,12 +522,12 @@ async fn classify(gateway: &Gateway, response: Response<Incoming>) -> Result<Sen
 /// Learns from an overflow error. Returns by how many tokens the prompt must become smaller than it
 /// was thought to be.
 async fn learn(gateway: &Gateway, model: &Model, request: &Request<'_>, fitted: &Fitted, said: Overflow) -> Tokens {
-    gateway.counters.overflows.increment();
+    gateway.metrics.overflows.inc();
     tracing::warn!(
         model = model.name,
         predicted = fitted.count.tokens,
         reported = said.prompt_tokens,
-        window_tokens = said.window,
+        window = said.window,
         "the upstream says that the prompt does not fit: fitting it again"
     );
     if request.num_ctx.is_none() {
@@ -495,7 +547,7 @@ async fn learn(gateway: &Gateway, model: &Model, request: &Request<'_>, fitted: 
 
 /// An error of the upstream, with what we know added to its headers.
 fn error_answer(gateway: &Gateway, fitted: &Fitted, response: Response<Bytes>) -> Response<ResponseBody> {
-    gateway.counters.turns(fitted.report.action, false);
+    gateway.metrics.turn(fitted.report.action, "failed");
     // A turn without an answer has no receipt.
     let report = Report { receipt: None, ..fitted.report.clone() };
     let (head, body) = response.into_parts();
@@ -518,7 +570,7 @@ fn framing(headers: &HeaderMap) -> Framing {
 fn compare(gateway: &Gateway, model: &Model, fitted: &Fitted, reported: Tokens) {
     let Count { tokens: predicted, basis, .. } = fitted.count;
     if !fitted.enforced && predicted > fitted.window {
-        gateway.counters.cut_by_upstream.increment();
+        gateway.metrics.cut_by_upstream.inc();
         return;
     }
     if !fitted.comparable {
@@ -529,15 +581,15 @@ fn compare(gateway: &Gateway, model: &Model, fitted: &Fitted, reported: Tokens) 
     if basis == Basis::Exact && far_fewer && fitted.window_is_a_guess {
         tracing::warn!(
             model = model.name,
-            window_tokens = fitted.window,
+            window = fitted.window,
             predicted,
             reported,
             "the upstream has cut the prompt: its window is looked up again"
         );
-        gateway.counters.cut_by_upstream.increment();
+        gateway.metrics.cut_by_upstream.inc();
         model.forget_window();
         return;
     }
-    gateway.counters.count_compared(basis, predicted, reported);
+    gateway.metrics.count_compared(basis, predicted, reported);
     learn_from_report(model, fitted.count, reported);
 }

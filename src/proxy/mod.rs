@@ -5,7 +5,9 @@
 //!   [`fit`] is its middle: from a request to the request that may leave; `compact` is what happens there at
 //!   95 and 100 %, `recall` what comes back. `record` writes turns down, `receipt` says what became of one;
 //!   `whole` keeps an answer back that is one text until it is stored.
-//! * [`relay`] is the plain way for everything else, [`own`] are the routes that are ours.
+//! * `passage` is a request from its first byte to its last: its span in the log and its numbers.
+//! * [`relay`] is the plain way for everything else, `windows` for lists of models, which tell the window in force;
+//!   [`own`] are the routes that are ours.
 //! * [`respond`] makes HTTP of every failure, in the client's dialect.
 
 pub(crate) mod compact;
@@ -20,6 +22,7 @@ mod identify;
 pub mod memo;
 pub mod observe;
 mod own;
+mod passage;
 pub mod path;
 mod preprocess;
 pub mod recall;
@@ -30,6 +33,7 @@ pub mod respond;
 mod restore;
 pub mod server;
 mod whole;
+mod windows;
 
 use std::collections::HashSet;
 use std::panic::AssertUnwindSafe;
@@ -38,20 +42,24 @@ use std::sync::{Arc, Mutex};
 use futures_util::FutureExt;
 use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
+use tracing::Instrument;
 
 use crate::api::{self, auth::Keys, token::Token};
 use crate::checkpoint::{Checkpoints, Cost};
 use crate::config::{self, Config};
 use crate::context::ChainKey;
 use crate::context::identity::ConversationId;
+use crate::dashboard;
 use crate::dialect::{Dialect, ErrorShape};
-use crate::events::Events;
+use crate::events::{Events, now_ms};
 use crate::ollama::client::AddressError;
-use crate::ollama::{Models, Upstream};
+use crate::ollama::{Models, Probe, Upstream};
 use crate::store::{Durability, Store, StoreError};
-use crate::telemetry::Counters;
+use crate::telemetry::metrics::Metrics;
 use conversations::Conversations;
 pub use own::check as check_request;
+pub(crate) use own::turns_by_action;
+use passage::{OurOwn, Passage};
 use respond::{Refusal, ResponseBody};
 
 /// Of the store's eight readers.
@@ -77,7 +85,10 @@ pub struct Gateway {
     /// Imports wait for each other: each may take much memory.
     pub imports: Arc<tokio::sync::Semaphore>,
     pub vectors: Arc<embed::Vectors>,
-    pub counters: Counters,
+    pub metrics: Metrics,
+    /// Whether the upstream answers, as it was last seen.
+    pub probe: Probe,
+    pub started_at: i64,
     /// What questions of our own have cost the models.
     pub cost: Cost,
     /// Cancelled when the server stops: what has no end of its own ends then.
@@ -93,6 +104,8 @@ pub enum StartError {
     Upstream(#[from] AddressError),
     #[error("store.data_dir")]
     Store(#[from] StoreError),
+    #[error("metrics")]
+    Metrics(#[from] prometheus::Error),
 }
 
 impl Gateway {
@@ -105,18 +118,23 @@ impl Gateway {
         let store = Arc::new(Store::open(&config.data_dir, durability)?);
         let secret = store.secret()?;
         let key = ChainKey::new(secret);
+        let metrics = Metrics::new()?;
+        let commits = metrics.commits.clone();
+        store.watch_commits(move |committed| commits.note(committed));
         Ok(Self {
             models: Models::new(upstream, Box::new(config.windows.clone())),
             conversations: Conversations::new(key, config.max_conversations),
             memos: memo::Memos::new(blake3::derive_key("loadline bodies read before", &secret)),
             checkpoints: Checkpoints::default(),
-            events: Events::new(Arc::clone(&store)),
+            events: Events::new(Arc::clone(&store), metrics.events.clone()),
             long_reads: tokio::sync::Semaphore::new(LONG_READS),
             imports: Arc::new(tokio::sync::Semaphore::new(IMPORTS)),
             keys: Keys::new(Arc::clone(&store), config.auth_required),
             store,
             vectors: Arc::default(),
-            counters: Counters::default(),
+            metrics,
+            probe: Probe::default(),
+            started_at: now_ms(),
             cost: Cost::default(),
             stopping: tokio_util::sync::CancellationToken::new(),
             condense_failed: Mutex::default(),
@@ -143,30 +161,39 @@ impl Gateway {
 
     /// Answers one request. Never fails: whatever goes wrong becomes an answer.
     pub async fn handle(self: &Arc<Self>, request: Request<Incoming>) -> Response<ResponseBody> {
-        let shape = match path::normalise(request.uri().path()) {
-            Ok(path) => ErrorShape::of_path(&path),
-            Err(_) => ErrorShape::of_path(request.uri().path()),
-        };
-        let routed = AssertUnwindSafe(self.route(request)).catch_unwind().await;
-        match routed {
+        let path = path::normalise(request.uri().path());
+        let shape = ErrorShape::of_path(path.as_deref().unwrap_or(request.uri().path()));
+        let passage = Passage::begin(self, request.method(), path.as_deref().ok());
+        let routed = AssertUnwindSafe(self.route(request, path)).catch_unwind().instrument(passage.span.clone()).await;
+        let response = match routed {
             Ok(Ok(response)) => response,
             Ok(Err(refusal)) => {
                 // The message may quote a host or a model's name, but never what was said.
-                tracing::warn!(status = refusal.status.as_u16(), reason = refusal.message, "refused");
-                refusal.response(shape)
+                passage
+                    .span
+                    .in_scope(|| tracing::warn!(status = refusal.status.as_u16(), reason = refusal.message, "refused"));
+                refusal.trouble.into_iter().for_each(|trouble| self.metrics.upstream_trouble(trouble));
+                our_own(refusal.response(shape))
             }
-            Err(_) => Refusal::new(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                "Loadline failed on this request; others are not affected",
-            )
-            .response(shape),
-        }
+            Err(_) => our_own(
+                Refusal::new(
+                    StatusCode::INTERNAL_SERVER_ERROR,
+                    "Loadline failed on this request; others are not affected",
+                )
+                .response(shape),
+            ),
+        };
+        passage.answered(response)
     }
 
-    async fn route(self: &Arc<Self>, request: Request<Incoming>) -> Result<Response<ResponseBody>, Refusal> {
+    async fn route(
+        self: &Arc<Self>,
+        request: Request<Incoming>,
+        path: Result<String, path::PathError>,
+    ) -> Result<Response<ResponseBody>, Refusal> {
         let (mut head, body) = request.into_parts();
         guard::check(&head, &self.config.allowed_hosts)?;
-        let path = path::normalise(head.uri.path()).map_err(|error| {
+        let path = path.map_err(|error| {
             let status = match error {
                 path::PathError::TooLong => StatusCode::URI_TOO_LONG,
                 path::PathError::Forbidden => StatusCode::BAD_REQUEST,
@@ -182,6 +209,9 @@ impl Gateway {
             ));
         }
         let caller = self.keys.admit(&head.method, &path, &mut head.headers).await?;
+        if dashboard::is_ours(&path) {
+            return dashboard::answer(&head, &path);
+        }
         if api::is_ours(&path) {
             return api::answer(self, &caller, &head, &path, body).await;
         }
@@ -190,7 +220,13 @@ impl Gateway {
         }
         match Dialect::of_path(&path) {
             Some(dialect) if head.method == Method::POST => gate::gate(self, &caller.user, dialect, head, body).await,
+            _ if windows::tells(self, &head.method, &path) => windows::told(self, head, &path, body).await,
             _ => relay::relay(self, head, &path, body).await,
         }
     }
+}
+
+fn our_own(mut response: Response<ResponseBody>) -> Response<ResponseBody> {
+    response.extensions_mut().insert(OurOwn);
+    response
 }

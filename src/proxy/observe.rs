@@ -33,6 +33,16 @@ pub enum Ending {
     Cancelled,
 }
 
+impl Ending {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::Incomplete => "incomplete",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
 /// Why an answer without frames has no end.
 #[derive(Debug, thiserror::Error)]
 pub enum Unfinished {

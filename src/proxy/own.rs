@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::header::{CONTENT_TYPE, HeaderValue};
 use http::request::Parts;
 use http::{Method, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
@@ -14,20 +15,24 @@ use super::headers::Report;
 use super::respond::{self, Refusal, ResponseBody};
 use super::{Gateway, feed};
 use crate::api::auth::Caller;
+use crate::api::{overview, turn};
 use crate::context::Action;
 use crate::dialect::{Dialect, Request};
 use crate::ollama::count::count;
 use crate::ollama::models::{Model, ModelError};
+use crate::store::Disk;
+use crate::telemetry::metrics::{Metrics, Now};
 
 const CHECK: &str = "/loadline/check";
 const RECEIPTS: &str = "/loadline/receipts/";
+const TURNS: &str = "/loadline/turns/";
 
 /// A probe is asked every few seconds and must not pile up.
 const READY_WITHIN: Duration = Duration::from_secs(2);
 
 /// Whether a path is ours to answer.
 pub(super) fn is_ours(path: &str) -> bool {
-    path == "/loadline" || path.starts_with("/loadline/") || path == "/v1/messages/count_tokens"
+    path == "/loadline" || path.starts_with("/loadline/") || path == "/metrics" || path == "/v1/messages/count_tokens"
 }
 
 pub(super) async fn answer(
@@ -38,6 +43,7 @@ pub(super) async fn answer(
     body: Incoming,
 ) -> Result<Response<ResponseBody>, Refusal> {
     let post = head.method == Method::POST;
+    let reads = head.method == Method::GET || head.method == Method::HEAD;
     match path {
         "/loadline/health" => Ok(respond::json(StatusCode::OK, health(gateway).to_string())),
         "/loadline/ready" => ready(gateway).await,
@@ -50,7 +56,10 @@ pub(super) async fn answer(
             let (_, count) = counted(gateway, Dialect::Anthropic, &body).await?;
             Ok(respond::json(StatusCode::OK, json!({ "input_tokens": count.tokens }).to_string()))
         }
-        "/loadline/events" if head.method == Method::GET => feed::stream(gateway, caller, &head),
+        "/metrics" if reads => metrics(gateway).await,
+        "/loadline/events" if head.method == Method::GET => feed::stream(gateway, caller, &head).await,
+        "/loadline/overview" if reads => overview::overview(gateway, caller, &head).await,
+        turn if reads && turn.starts_with(TURNS) => turn::turn(gateway, caller, &head, &turn[TURNS.len()..]).await,
         receipt if head.method == Method::GET && receipt.starts_with(RECEIPTS) => {
             read_receipt(gateway, caller, receipt[RECEIPTS.len()..].to_owned()).await
         }
@@ -59,6 +68,9 @@ pub(super) async fn answer(
             let body = read(gateway, body).await?;
             let answer = check(gateway, &caller.user, dialect, &body).await?;
             Ok(respond::json(StatusCode::OK, answer.to_string()))
+        }
+        "/metrics" | "/loadline/overview" | "/loadline/events" => {
+            Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "this route takes GET"))
         }
         "/loadline/count" | "/v1/messages/count_tokens" => {
             Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "this route takes POST"))
@@ -78,23 +90,54 @@ fn not_found() -> Refusal {
 }
 
 fn health(gateway: &Gateway) -> Value {
-    let counters = &gateway.counters;
-    let actions = [Action::None, Action::Checkpoint, Action::Compression, Action::Rollover, Action::Refused];
-    let turns: serde_json::Map<_, _> =
-        actions.into_iter().map(|action| (action.name().to_owned(), counters.of_action(action).into())).collect();
+    let metrics = &gateway.metrics;
     json!({
         "status": "ok",
         "version": env!("CARGO_PKG_VERSION"),
         "upstream": gateway.upstream().name(),
-        "turns": turns,
-        "counts_compared": counters.compared.get(),
-        "exact_mismatches": counters.exact_mismatches.get(),
-        "overflows": counters.overflows.get(),
-        "cut_by_upstream": counters.cut_by_upstream.get(),
+        "turns": turns_by_action(metrics),
+        "counts_compared": metrics.compared(),
+        "exact_mismatches": metrics.exact_mismatches(),
+        "overflows": metrics.overflows.get(),
+        "cut_by_upstream": metrics.cut_by_upstream.get(),
         "conversations": gateway.conversations.len(),
         "checkpoints_under_way": gateway.checkpoints.under_way(),
         "store_healthy": gateway.store.healthy(),
     })
+}
+
+pub(crate) fn turns_by_action(metrics: &Metrics) -> Value {
+    let turns = Action::ALL.into_iter().map(|action| (action.name().to_owned(), metrics.of_action(action).into()));
+    Value::Object(turns.collect())
+}
+
+/// `GET /metrics`
+async fn metrics(gateway: &Arc<Gateway>) -> Result<Response<ResponseBody>, Refusal> {
+    let seen = gateway.probe.seen(gateway.upstream()).await;
+    let store = Arc::clone(&gateway.store);
+    let looked =
+        move || (store.disk().unwrap_or_default(), store.reader().and_then(|reader| reader.conversation_count()));
+    let (disk, conversations) = tokio::task::spawn_blocking(looked).await.unwrap_or((Disk::default(), Ok(0)));
+    let stats = gateway.store.stats();
+    let now = Now {
+        upstream_up: seen.is_up(),
+        checkpoints_under_way: gateway.checkpoints.under_way(),
+        store_healthy: gateway.store.healthy(),
+        queue_changes: stats.waiting,
+        queue_bytes: stats.waiting_bytes,
+        size_bytes: disk.size_bytes,
+        free_bytes: disk.free_bytes,
+        conversations: conversations.unwrap_or_default(),
+        conversations_in_memory: gateway.conversations.len(),
+        webhook_lag_events: 0,
+    };
+    let text = gateway.metrics.text(now).map_err(|error| {
+        tracing::error!(%error, "the metrics could not be written");
+        Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "the metrics could not be written: see Loadline's log")
+    })?;
+    let mut response = respond::json(StatusCode::OK, text);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(prometheus::TEXT_FORMAT));
+    Ok(response)
 }
 
 /// The receipt of a turn, if it is that user's.

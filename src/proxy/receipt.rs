@@ -25,6 +25,8 @@ pub(super) struct Facts {
     pub dialect: Dialect,
     /// Which of the dialect's messages each of Ollama's came from, in what arrived.
     pub sources: Vec<usize>,
+    /// See [`places`].
+    pub places: Vec<[usize; 3]>,
     /// The sizes of the rewritten messages as they came.
     pub sizes_before: Vec<Tokens>,
     pub sent: bytes::Bytes,
@@ -74,6 +76,7 @@ impl Facts {
             "archived": ranges(&self.archived()),
             "recalled": self.recalled.as_ref().map(|recalled| self.wire(&recalled.messages())).unwrap_or_default(),
             "cleaned": sheet.cleaned,
+            "places": self.places,
         })
         .to_string()
     }
@@ -224,6 +227,20 @@ impl Sheet {
     }
 }
 
+/// Where the messages of the stored history are in the client's list: runs of `[place in the history, number in the
+/// list, how many]`, both counted from 1. System prompts are in the list only.
+pub(super) fn places(messages: &[Message<'_>]) -> Vec<[usize; 3]> {
+    let mut runs: Vec<[usize; 3]> = Vec::new();
+    let stored = messages.iter().filter(|message| message.role != Role::System);
+    for (place, number) in stored.enumerate().map(|(index, message)| (index + 1, message.source + 1)) {
+        match runs.last_mut() {
+            Some([first, at, count]) if place - *first == number - *at && *count == place - *first => *count += 1,
+            _ => runs.push([place, number, 1]),
+        }
+    }
+    runs
+}
+
 /// Neighbours as `[first, last]`.
 fn ranges(numbers: &[usize]) -> Vec<[usize; 2]> {
     let mut ranges: Vec<[usize; 2]> = Vec::new();
@@ -239,6 +256,14 @@ fn ranges(numbers: &[usize]) -> Vec<[usize; 2]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn places_are_runs_and_skip_system_prompts() {
+        let system = |source| Message::plain(Role::System, "", source);
+        let said = |source| Message::plain(Role::User, "", source);
+        let messages = [system(0), said(1), said(2), said(2), system(3), said(4)];
+        assert_eq!(places(&messages), [[1, 2, 2], [3, 3, 1], [4, 5, 1]]);
+    }
 
     #[test]
     fn neighbours_become_ranges() {

@@ -10,6 +10,7 @@ use super::headers::Report;
 use crate::dialect::ErrorShape;
 use crate::ollama::UpstreamError;
 use crate::ollama::client::BoxError;
+use crate::telemetry::metrics::UpstreamTrouble;
 
 /// The body of an answer on its way to a client.
 pub type ResponseBody = UnsyncBoxBody<Bytes, BoxError>;
@@ -21,11 +22,13 @@ pub struct Refusal {
     pub message: String,
     /// What the gate found out, if it got that far.
     pub report: Option<Box<Report>>,
+    /// What was wrong with the upstream, if that is why.
+    pub trouble: Option<UpstreamTrouble>,
 }
 
 impl Refusal {
     pub fn new(status: StatusCode, message: impl Into<String>) -> Self {
-        Self { status, message: message.into(), report: None }
+        Self { status, message: message.into(), report: None, trouble: None }
     }
 
     pub fn response(self, shape: ErrorShape) -> Response<ResponseBody> {
@@ -42,13 +45,14 @@ impl Refusal {
 
 impl From<UpstreamError> for Refusal {
     fn from(error: UpstreamError) -> Self {
-        let status = match error {
-            UpstreamError::Unreachable(..) | UpstreamError::Closed(_) | UpstreamError::Unreadable(..) => {
-                StatusCode::BAD_GATEWAY
+        let (status, trouble) = match error {
+            UpstreamError::Unreachable(..) => (StatusCode::BAD_GATEWAY, UpstreamTrouble::Unreachable),
+            UpstreamError::Closed(_) | UpstreamError::Unreadable(..) => {
+                (StatusCode::BAD_GATEWAY, UpstreamTrouble::Broken)
             }
-            UpstreamError::Timeout { .. } => StatusCode::GATEWAY_TIMEOUT,
+            UpstreamError::Timeout { .. } => (StatusCode::GATEWAY_TIMEOUT, UpstreamTrouble::Timeout),
         };
-        Self::new(status, error.to_string())
+        Self { trouble: Some(trouble), ..Self::new(status, error.to_string()) }
     }
 }
 

@@ -181,12 +181,12 @@ pub struct NewEvent {
 }
 
 impl Change {
-    /// Whether there are events in it.
-    pub fn tells(&self) -> bool {
+    /// The events in it.
+    pub fn events(&self) -> &[NewEvent] {
         match self {
-            Self::Event(_) => true,
-            Self::Finish(finish) => !finish.events.is_empty(),
-            Self::Compaction(compaction) => !compaction.events.is_empty(),
+            Self::Event(event) => std::slice::from_ref(event),
+            Self::Finish(finish) => &finish.events,
+            Self::Compaction(compaction) => &compaction.events,
             Self::Begin(_)
             | Self::ImportBegin(_)
             | Self::ImportSlice(_)
@@ -198,7 +198,7 @@ impl Change {
             | Self::RevokeToken { .. }
             | Self::TokenUsed { .. }
             | Self::ForgetToken(_)
-            | Self::Condensed { .. } => false,
+            | Self::Condensed { .. } => &[],
         }
     }
 

@@ -1,6 +1,7 @@
 //! What is known of the writer without asking it: how much waits, and whether the disk can be trusted.
 
 use std::path::Path;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -20,6 +21,24 @@ pub struct Stats {
     pub last_commit_us: u64,
 }
 
+/// What became of one commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Committed {
+    pub changes: usize,
+    pub took: Duration,
+    pub well: bool,
+}
+
+/// Who is told of each commit.
+#[derive(Default)]
+struct Watcher(OnceLock<Box<dyn Fn(Committed) + Send + Sync>>);
+
+impl std::fmt::Debug for Watcher {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(if self.0.get().is_some() { "Watcher(somebody)" } else { "Watcher(nobody)" })
+    }
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Health {
     waiting: AtomicUsize,
@@ -30,6 +49,7 @@ pub(super) struct Health {
     last_commit_us: AtomicU64,
     failing: AtomicBool,
     untrusted: AtomicBool,
+    watcher: Watcher,
     #[cfg(test)]
     pub(super) hook: super::tests::Hook,
 }
@@ -72,11 +92,18 @@ impl Health {
         self.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
+    pub(super) fn watch(&self, watcher: Box<dyn Fn(Committed) + Send + Sync>) {
+        let _another_was_first = self.watcher.0.set(watcher);
+    }
+
     /// Counts a batch out.
     pub(super) fn committed(&self, changes: usize, bytes: usize, took: Duration, well: bool) {
         self.waiting.fetch_sub(changes, Ordering::Relaxed);
         self.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
         self.failing.store(!well, Ordering::Relaxed);
+        if let Some(watcher) = self.watcher.0.get() {
+            watcher(Committed { changes, took, well });
+        }
         if well {
             self.commits.fetch_add(1, Ordering::Relaxed);
             self.changes.fetch_add(changes as u64, Ordering::Relaxed);

@@ -10,6 +10,7 @@ mod append;
 mod apply;
 mod change;
 mod delete;
+mod disk;
 mod error;
 mod health;
 mod import;
@@ -35,8 +36,9 @@ pub use ack::Ack;
 pub use change::{
     BeginTurn, Change, Compaction, FinishTurn, NewCheckpoint, NewEvent, NewMessage, NewSnapshot, TurnStatus,
 };
+pub use disk::{Disk, disk};
 pub use error::{Rejection, StoreError};
-pub use health::Stats;
+pub use health::{Committed, Stats};
 pub use import::{Import, ImportedLine, ImportedMessage, ImportedSlice};
 pub use read::{
     CheckpointRow, ConversationRow, Counts, EventRow, Found, Hit, ImportedLineRow, MessageRow, ReadOnly, Reader, Reads,
@@ -161,6 +163,16 @@ impl Store {
     /// A connection to read with, given back when it is dropped.
     pub fn reader(&self) -> Result<Reader<'_>, StoreError> {
         self.readers.get()
+    }
+
+    /// Has each commit told to somebody, on the writer's thread. The first who asks is told.
+    pub fn watch_commits(&self, watcher: impl Fn(Committed) + Send + Sync + 'static) {
+        self.health.watch(Box::new(watcher));
+    }
+
+    /// How much room there is.
+    pub fn disk(&self) -> std::io::Result<Disk> {
+        disk(&self.dir)
     }
 
     pub fn stats(&self) -> Stats {

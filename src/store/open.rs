@@ -19,7 +19,11 @@ use super::{Durability, StoreError};
 const LOCK: &str = "loadline.lock";
 
 /// Each is applied once, in this order; `user_version` says how many were.
-const MIGRATIONS: &[&str] = &[include_str!("migrations/0001_first.sql"), include_str!("migrations/0002_history.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("migrations/0001_first.sql"),
+    include_str!("migrations/0002_history.sql"),
+    include_str!("migrations/0003_events.sql"),
+];
 
 /// "Load" in ASCII, so that `file` and we can tell whose database it is.
 const APPLICATION_ID: i64 = 0x4c6f_6164;

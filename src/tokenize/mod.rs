@@ -53,6 +53,14 @@ pub struct TextCount {
 }
 
 impl Tokenizer {
+    /// What kind of vocabulary it is.
+    pub fn kind(&self) -> &'static str {
+        match self.model {
+            Model::Bpe(_) => "bpe",
+            Model::SentencePiece(_) => "sentencepiece",
+        }
+    }
+
     /// Builds the tables for one vocabulary. Takes tens of milliseconds; call it off the async threads.
     pub fn new(vocabulary: Vocabulary) -> Result<Self, VocabularyError> {
         vocabulary.check()?;

@@ -120,7 +120,7 @@ async fn a_malformed_line_passes_and_is_counted() {
         .await
         .expect("an answer");
     assert!(got.text.starts_with(raw.text().await.expect("a body").as_str()));
-    assert!(stage.gateway.counters.unreadable.get() > 0);
+    assert!(stage.gateway.metrics.unreadable.get() > 0);
 }
 
 #[tokio::test]

@@ -50,5 +50,5 @@ async fn a_long_chat_with_a_real_model_is_compacted_without_a_wrong_count_or_a_l
     let body = json!({ "model": model, "messages": messages, "options": { "num_ctx": 768, "num_predict": 16 } });
     let checked = stage.post("/loadline/check/api/chat", body.to_string()).await;
     assert!(checked.text.contains("7341"), "the fact is in what would be forwarded: {}", checked.text);
-    assert_eq!(stage.gateway.counters.cut_by_upstream.get() + stage.gateway.counters.overflows.get(), 0);
+    assert_eq!(stage.gateway.metrics.cut_by_upstream.get() + stage.gateway.metrics.overflows.get(), 0);
 }

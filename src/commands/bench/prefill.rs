@@ -99,7 +99,7 @@ impl Prefill {
                 "took_s": through.took.as_secs_f64(), "answered": through.answered,
                 "counts_as_predicted": through.as_predicted, "compactions": through.compactions,
                 "messages": through.history.len() - 1, "messages_stored": stored,
-                "cut_by_ollama": own.gateway.counters.cut_by_upstream.get() + own.gateway.counters.overflows.get(),
+                "cut_by_ollama": own.gateway.metrics.cut_by_upstream.get() + own.gateway.metrics.overflows.get(),
             },
             "direct": { "read_s": seconds(direct.read_ns), "took_s": direct.took.as_secs_f64(), "answered": direct.answered },
             "ratio": ratio,

@@ -57,6 +57,17 @@ impl Reads {
         })
     }
 
+    /// The history up to a place on a branch, after a position; oldest first.
+    pub fn path_to(&self, branch: i64, seq: u32, after_seq: u32) -> Result<Vec<MessageRow>, StoreError> {
+        self.ask(|connection| {
+            let mut messages = Vec::new();
+            for stretch in lineage(connection, branch, i64::from(seq), i64::from(after_seq))? {
+                read_stretch(connection, &stretch, i64::from(after_seq), i64::MAX, &mut messages)?;
+            }
+            Ok(messages)
+        })
+    }
+
     /// The ends of a conversation's branches, the one that was used last first.
     pub fn tips(&self, conversation: ConversationId) -> Result<Vec<MessageRow>, StoreError> {
         let sql = format!(

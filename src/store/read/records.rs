@@ -24,6 +24,12 @@ const CONVERSATION: &str = "SELECT conversations.id, users.name, model, conversa
     session, provider
     FROM conversations JOIN users ON users.id = user_id AND users.name <> ''";
 
+/// Turns that are looked at for what was used last.
+const LATEST_TURNS: u32 = 2000;
+
+const EVENT: &str = "SELECT events.id, at, kind, conversation_id, users.name, body
+    FROM events LEFT JOIN users ON users.id = user_id";
+
 impl Reads {
     pub fn conversation(&self, id: ConversationId) -> Result<Option<ConversationRow>, StoreError> {
         self.one(&format!("{CONVERSATION} WHERE conversations.id = ?1"), [id], conversation)
@@ -109,18 +115,21 @@ impl Reads {
 
     /// The events after a number, in order.
     pub fn events(&self, after: i64, limit: u32) -> Result<Vec<EventRow>, StoreError> {
-        let sql = "SELECT events.id, at, kind, conversation_id, users.name, body
-            FROM events LEFT JOIN users ON users.id = user_id WHERE events.id > ?1 ORDER BY events.id LIMIT ?2";
-        self.many(sql, params![after, limit], |row| {
-            Ok(EventRow {
-                id: row.get(0)?,
-                at: row.get(1)?,
-                kind: row.get(2)?,
-                conversation: row.get(3)?,
-                user: row.get(4)?,
-                body: row.get(5)?,
-            })
-        })
+        self.many(&format!("{EVENT} WHERE events.id > ?1 ORDER BY events.id LIMIT ?2"), params![after, limit], event)
+    }
+
+    /// The latest events of one user or of all, in order.
+    pub fn latest_events(&self, user: Option<&str>, limit: u32) -> Result<Vec<EventRow>, StoreError> {
+        let order = "ORDER BY events.id DESC LIMIT ?1";
+        let mut events = match user {
+            None => self.many(&format!("{EVENT} {order}"), [limit], event)?,
+            Some(user) => {
+                let sql = format!("{EVENT} WHERE user_id = (SELECT id FROM users WHERE name = ?2) {order}");
+                self.many(&sql, params![limit, user], event)?
+            }
+        };
+        events.reverse();
+        Ok(events)
     }
 
     /// The number of the latest event; 0: there is none.
@@ -153,6 +162,44 @@ impl Reads {
             rows::TURN
         );
         self.one(&sql, [conversation], rows::turn)
+    }
+
+    /// A turn by its number, and its conversation.
+    pub fn turn(&self, number: i64) -> Result<Option<(ConversationId, TurnRow)>, StoreError> {
+        let sql = "SELECT conversation_id FROM turns WHERE number = ?1";
+        let Some(conversation) = self.one(sql, [number], |row| row.get(0))? else { return Ok(None) };
+        let turn = self.one(&format!("{} WHERE turns.number = ?1", rows::TURN), [number], rows::turn)?;
+        Ok(turn.map(|turn| (conversation, turn)))
+    }
+
+    /// Tokens and limits of the latest turns that were counted, the oldest first.
+    pub fn recent_usage(&self, conversation: ConversationId, limit: u32) -> Result<Vec<(u32, u32)>, StoreError> {
+        let sql = "SELECT arrived_tokens, limit_tokens FROM turns WHERE conversation_id = ?1 AND limit_tokens > 0
+            ORDER BY number DESC LIMIT ?2";
+        let mut usage = self.many(sql, params![conversation, limit], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        usage.reverse();
+        Ok(usage)
+    }
+
+    /// Those that were used last first, of one user or of all. Beyond the latest turns, the newest conversations.
+    pub fn recent_conversations(&self, user: Option<&str>, limit: u32) -> Result<Vec<ConversationRow>, StoreError> {
+        let sql =
+            "SELECT conversation_id FROM (SELECT conversation_id, number FROM turns ORDER BY number DESC LIMIT ?1)
+            GROUP BY conversation_id ORDER BY max(number) DESC";
+        let used: Vec<ConversationId> = self.many(sql, [LATEST_TURNS], |row| row.get(0))?;
+        let mut found: Vec<ConversationRow> = Vec::new();
+        for id in used {
+            let row = self.conversation(id)?.filter(|row| user.is_none_or(|user| row.user == user));
+            found.extend(row);
+            if found.len() >= limit as usize {
+                return Ok(found);
+            }
+        }
+        let newest = self.conversations(user, None, limit)?;
+        let others: Vec<_> = newest.into_iter().filter(|row| found.iter().all(|known| known.id != row.id)).collect();
+        found.extend(others);
+        found.truncate(limit as usize);
+        Ok(found)
     }
 
     /// The place of a message in its history.
@@ -204,13 +251,18 @@ impl Reads {
         })
     }
 
+    /// How many conversations there are.
+    pub fn conversation_count(&self) -> Result<u64, StoreError> {
+        Ok(self.number("SELECT count(*) FROM conversations")?.unsigned_abs())
+    }
+
     pub fn counts(&self) -> Result<Counts, StoreError> {
         let messages =
             "SELECT coalesce(sum((SELECT max(seq) FROM messages WHERE branch_id = branches.id) - fork_seq), 0)
             FROM branches";
         Ok(Counts {
             users: self.number("SELECT count(*) FROM users")?.unsigned_abs(),
-            conversations: self.number("SELECT count(*) FROM conversations")?.unsigned_abs(),
+            conversations: self.conversation_count()?,
             messages: self.number(messages)?.unsigned_abs(),
             turns: self.number("SELECT count(*) FROM turns")?.unsigned_abs(),
         })
@@ -242,6 +294,17 @@ impl Reads {
     ) -> Result<Vec<T>, StoreError> {
         self.ask(|connection| connection.prepare_cached(sql)?.query_map(params, read)?.collect())
     }
+}
+
+fn event(row: &Row<'_>) -> rusqlite::Result<EventRow> {
+    Ok(EventRow {
+        id: row.get(0)?,
+        at: row.get(1)?,
+        kind: row.get(2)?,
+        conversation: row.get(3)?,
+        user: row.get(4)?,
+        body: row.get(5)?,
+    })
 }
 
 fn conversation(row: &Row<'_>) -> rusqlite::Result<ConversationRow> {

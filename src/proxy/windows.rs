@@ -1,0 +1,145 @@
+//! Lists and descriptions of models that tell the window in force.
+//!
+//! Ollama's `/api/show` tells the window that a model was trained for, and `/v1/models` none at all, so a client's own
+//! gauge shows a tenth of the load or nothing. Both pass through here and leave with the window that a request
+//! without `num_ctx` really gets. Everything else in them stays as it came, byte by byte; what cannot be read passes
+//! unchanged. `context.tell_window = false` leaves them alone.
+
+use bytes::Bytes;
+use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH};
+use http::request::Parts;
+use http::{Method, Response, StatusCode};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use serde_json::value::RawValue;
+
+use super::Gateway;
+use super::headers::strip_hop_by_hop;
+use super::relay::forwarded;
+use super::respond::{Refusal, ResponseBody};
+use crate::context::Window;
+use crate::json::{Fields, array, range_in, splice};
+use crate::ollama::client::full;
+
+const SHOW: &str = "/api/show";
+const LIST: &str = "/v1/models";
+
+/// A question about a model is short.
+const MAX_QUESTION_BYTES: usize = 1 << 20;
+
+/// With all its lists, the description of a large vocabulary has 20 MB.
+const MAX_ANSWER_BYTES: usize = 64 << 20;
+
+/// The fields in which servers of this kind tell a window.
+const WINDOW_FIELDS: [&str; 3] = ["context_length", "context_window", "max_model_len"];
+
+/// Whether the answer to a request tells of windows.
+pub(super) fn tells(gateway: &Gateway, method: &Method, path: &str) -> bool {
+    let lists = path == LIST || path.strip_prefix(LIST).is_some_and(|rest| rest.starts_with('/'));
+    gateway.config.tell_window && (*method == Method::POST && path == SHOW || *method == Method::GET && lists)
+}
+
+/// Asks the upstream, and tells the windows in its answer.
+pub(super) async fn told(
+    gateway: &Gateway,
+    mut head: Parts,
+    path: &str,
+    body: Incoming,
+) -> Result<Response<ResponseBody>, Refusal> {
+    let question = Limited::new(body, MAX_QUESTION_BYTES).collect().await;
+    let too_long = |_| Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "the request body is too large or incomplete");
+    let question = question.map_err(too_long)?.to_bytes();
+    // The answer has to be read.
+    head.headers.remove(ACCEPT_ENCODING);
+    head.headers.remove(CONTENT_LENGTH);
+    let response = gateway.upstream().send(forwarded(head, path, full(question.clone()))).await?;
+    let (mut head, body) = response.into_parts();
+    strip_hop_by_hop(&mut head.headers);
+    let broken = |_| {
+        let name = gateway.upstream().name();
+        Refusal::new(StatusCode::BAD_GATEWAY, format!("the answer of upstream {name} could not be read"))
+    };
+    let answer = Limited::new(body, MAX_ANSWER_BYTES).collect().await.map_err(broken)?.to_bytes();
+    let answer = match head.status {
+        StatusCode::OK => rewritten(gateway, path, &question, &answer).await.unwrap_or(answer),
+        _ => answer,
+    };
+    head.headers.remove(CONTENT_LENGTH);
+    let body = Full::new(answer).map_err(|never| match never {}).boxed_unsync();
+    Ok(Response::from_parts(head, body))
+}
+
+async fn rewritten(gateway: &Gateway, path: &str, question: &[u8], answer: &Bytes) -> Option<Bytes> {
+    let answer = std::str::from_utf8(answer).ok()?;
+    if path == SHOW {
+        let question = Fields::read(std::str::from_utf8(question).ok()?, &[]).ok()?;
+        let name = match question.text("model").ok()? {
+            Some(name) => name,
+            None => question.text("name").ok()??,
+        };
+        let window = gateway.models.window_by_name(&name).await?;
+        return shown(answer, window).map(Bytes::from);
+    }
+    let listed = listed(answer)?;
+    let mut windows = Vec::with_capacity(listed.len());
+    for (name, end) in listed {
+        windows.extend(gateway.models.window_by_name(&name).await.map(|window| (end, window)));
+    }
+    let part = |(end, window): (usize, Window)| {
+        let fields = WINDOW_FIELDS.map(|name| format!(",\"{name}\":{window}")).concat();
+        (end..end, fields)
+    };
+    let parts: Vec<_> = windows.into_iter().map(part).collect();
+    Some(splice(answer, &parts).into())
+}
+
+/// A description with the window in force in place of the one it was trained for.
+fn shown(answer: &str, window: Window) -> Option<Vec<u8>> {
+    let fields = Fields::read(answer, &[]).ok()?;
+    let info = Fields::read(fields.get("model_info")?.get(), &[]).ok()?;
+    let architecture = info.text("general.architecture").ok()??;
+    let length = info.get(&format!("{architecture}.context_length"))?;
+    Some(splice(answer, &[(range_in(answer, length), window.to_string())]))
+}
+
+/// The models of a list, or the one model, each with the place where its object ends.
+fn listed(answer: &str) -> Option<Vec<(String, usize)>> {
+    let fields = Fields::read(answer, &[]).ok()?;
+    let one = |text: &str, start: usize| {
+        let fields = Fields::read(text, &[]).ok()?;
+        let is_told = WINDOW_FIELDS.iter().any(|name| fields.written(name).is_some());
+        let name = fields.text("id").ok()??.into_owned();
+        let end = start + text.rfind('}')?;
+        Some((name, end)).filter(|_| !is_told)
+    };
+    match fields.get("data") {
+        Some(data) => {
+            let each = |raw: &&RawValue| one(raw.get(), range_in(answer, raw).start);
+            Some(array(data).ok()?.iter().filter_map(each).collect())
+        }
+        None => Some(one(answer, 0).into_iter().collect()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_window_changes_in_a_description() {
+        let answer = r#"{ "license":"x", "model_info":{"general.architecture":"llama","llama.context_length":8192,"a":[1.50]}, "z":1e2 }"#;
+        let told = String::from_utf8(shown(answer, 4096).expect("told")).expect("text");
+        assert_eq!(told, answer.replace("8192", "4096"));
+        assert_eq!(shown(r#"{"model_info":{}}"#, 4096), None);
+    }
+
+    #[test]
+    fn the_models_of_a_list_are_found_with_their_ends() {
+        let answer =
+            r#"{"object":"list","data":[{"id":"a","owned_by":"library"} , {"id":"b"},{"id":"c","context_length":1}]}"#;
+        let found = listed(answer).expect("a list");
+        assert_eq!(found.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+        assert!(found.iter().all(|(_, end)| answer.as_bytes()[*end] == b'}'));
+        assert_eq!(listed("[]"), None);
+    }
+}
