@@ -7,11 +7,13 @@
 //! * `identity.rs` — properties of the hash chain.
 //! * `plans.rs` — properties of plans.
 //! * `cli.rs` — the commands, as processes.
+//! * `deploy.rs` — what ships for operators: dashboard, alerts, container, unit.
 //! * `live/` — against a real Ollama; skipped by name where there is none, required in CI.
 #![allow(unreachable_pub, reason = "nothing uses a test binary from outside")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
 mod cli;
+mod deploy;
 mod dialects;
 mod flow;
 mod history;
