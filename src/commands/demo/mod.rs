@@ -2,7 +2,9 @@
 //!
 //! Every turn is sent twice: through Loadline, and straight to a second, equal Ollama, so that one sees
 //! what would have happened without. The promises are checked as the walk goes; with `--exit` a broken
-//! one is the exit code.
+//! one is the exit code. Without it the dashboard stays open, on this chat and some others.
+
+mod fleet;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -15,6 +17,7 @@ use owo_colors::{OwoColorize, Stream::Stdout, Style};
 use serde_json::{Value, json};
 
 use super::{Outcome, stop_signal};
+use crate::api::first_token;
 use crate::config::{Config, Flags};
 use crate::proxy::Gateway;
 use crate::proxy::server::Server;
@@ -81,12 +84,19 @@ impl Demo {
             return Ok(Outcome::No);
         }
         if !self.exit {
-            say!("\nStill running, until Ctrl-C. Try it yourself, the model is called `sim`:");
+            fleet::sail(&client, &stage).await?;
+            say!("\n{}", "Now look at it".if_supports_color(Stdout, |text| text.bold()));
+            say!("  Dashboard   http://{}/loadline/", stage.proxy);
+            say!("  Token       {}", stage.token);
+            say!("\nIt runs until Ctrl-C, with one chat going on. Try it yourself, the model is called `sim`:");
             say!(
                 "  curl -i http://{}/api/chat -d '{{\"model\":\"sim\",\"stream\":false,\"messages\":[{{\"role\":\"user\",\"content\":\"Ahoy\"}}]}}'",
                 stage.proxy
             );
-            stop_signal().await;
+            tokio::select! {
+                () = stop_signal() => {}
+                () = async { fleet::keep_talking(&client, &stage).await; std::future::pending().await } => {}
+            }
         }
         let data_dir = stage.data_dir.clone();
         stage.end().await;
@@ -105,6 +115,8 @@ struct Stage {
     proxy: SocketAddr,
     gateway: Arc<Gateway>,
     data_dir: PathBuf,
+    /// For the dashboard.
+    token: String,
     stop: tokio_util::sync::CancellationToken,
     serving: tokio::task::JoinHandle<()>,
 }
@@ -129,11 +141,13 @@ impl Stage {
             observe: false,
         };
         let gateway = Arc::new(Gateway::new(Config::load(None, [], flags)?)?);
+        let token_file = first_token::ensure(&gateway.store, &data_dir).await?;
+        let token = token_file.and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
         let server = Server::bind(Arc::clone(&gateway)).await.context("the demo needs a free port")?;
         let proxy = server.addr();
         let stop = tokio_util::sync::CancellationToken::new();
         let serving = tokio::spawn(server.run(stop.clone().cancelled_owned()));
-        Ok(Self { behind, direct, proxy, gateway, data_dir, stop, serving })
+        Ok(Self { behind, direct, proxy, gateway, data_dir, token: token.trim().to_owned(), stop, serving })
     }
 
     async fn end(self) {
