@@ -1,7 +1,7 @@
 //! The commands, as processes: what they print, and their exit codes.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, Command, Output, Stdio};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 use serde_json::{Value, json};
 
@@ -48,12 +48,58 @@ pub struct Running(Child, String);
 
 impl Running {
     pub fn start(arguments: &[&str]) -> Self {
-        let mut child =
-            loadline().args(arguments).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
+        Self::spawned(loadline().args(arguments).stderr(Stdio::null()))
+    }
+
+    /// With settings, and with its log kept for [`Running::stopped`].
+    pub fn with_log(arguments: &[&str], settings: &[(&str, &str)]) -> Self {
+        Self::spawned(loadline().args(arguments).envs(settings.iter().copied()).stderr(Stdio::piped()))
+    }
+
+    pub fn url(&self) -> &str {
+        &self.1
+    }
+
+    /// Asks it to end, waits until it has, and gives what it has logged.
+    pub fn stopped(mut self) -> String {
+        let asked = Command::new("kill").args(["-TERM", &self.0.id().to_string()]).status();
+        assert!(asked.expect("kill is there").success());
+        let mut log = String::new();
+        self.0.stderr.take().expect("kept").read_to_string(&mut log).expect("text");
+        log
+    }
+
+    fn spawned(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
         let mut line = String::new();
         BufReader::new(child.stdout.as_mut().expect("piped")).read_line(&mut line).expect("a line");
         let url = line.trim().strip_prefix("listening on ").unwrap_or_else(|| panic!("unexpected: {line}")).to_owned();
         Self(child, url)
+    }
+}
+
+/// What a process that goes on prints, line by line.
+pub struct Lines(Child, BufReader<ChildStdout>);
+
+impl Lines {
+    pub fn of(arguments: &[&str]) -> Self {
+        let mut child =
+            loadline().args(arguments).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
+        let lines = BufReader::new(child.stdout.take().expect("piped"));
+        Self(child, lines)
+    }
+
+    pub fn next(&mut self) -> String {
+        let mut line = String::new();
+        self.1.read_line(&mut line).expect("a line");
+        line
+    }
+}
+
+impl Drop for Lines {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 

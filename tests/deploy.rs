@@ -75,7 +75,7 @@ fn rules() -> Vec<Yaml> {
 }
 
 /// All of PromQL that ships.
-fn expressions() -> Vec<String> {
+pub fn expressions() -> Vec<String> {
     let targets = panels().into_iter().flat_map(|panel| panel["targets"].as_array().cloned().unwrap_or_default());
     let shown = targets.map(|target| target["expr"].as_str().expect("an expression").to_owned());
     let watched = rules().into_iter().map(|rule| rule["expr"].as_str().expect("an expression").to_owned());

@@ -2,6 +2,7 @@
 //!
 //! * `flow/` — one file a rung of the ladder, or a property of the way through: real HTTP, simulated Ollama.
 //! * `history/` — the history API and its commands: who may read, what comes in, what goes out.
+//! * `watch/` — what an operator sees: numbers, events, logs, windows, the page.
 //! * `dialects.rs` — the six APIs: what is understood, what is kept, what an edit looks like.
 //! * `inputs.rs` — bad bodies, bad paths, bad headers: one table, one row each.
 //! * `identity.rs` — properties of the hash chain.
@@ -22,3 +23,4 @@ mod inputs;
 mod live;
 mod plans;
 mod stage;
+mod watch;

@@ -15,6 +15,7 @@ mod conversations;
 mod count;
 mod data;
 mod demo;
+mod events;
 mod history;
 mod serve;
 mod sim;
@@ -47,6 +48,7 @@ enum Command {
     Sim(sim::SimCommand),
     Conversations(conversations::Conversations),
     Snapshots(snapshots::Snapshots),
+    Events(events::EventsCommand),
     Token(token::TokenCommand),
     Validate(validate::Validate),
     History(history::HistoryCommand),
@@ -81,6 +83,7 @@ pub fn main() -> ExitCode {
                 Command::Sim(command) => command.run().await,
                 Command::Conversations(command) => command.run().await,
                 Command::Snapshots(command) => command.run(),
+                Command::Events(command) => command.run().await,
                 Command::Token(command) => command.run().await,
                 Command::Validate(command) => command.run().await,
                 Command::History(command) => command.run(),

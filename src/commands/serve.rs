@@ -42,7 +42,7 @@ impl Serve {
         let flags =
             Flags { listen: self.listen, upstream: self.upstream, data_dir: self.data_dir, observe: self.observe };
         let config = Config::load(self.config.as_deref(), variables(), flags)?;
-        telemetry::start_logging(config.log_format, &config.log_filter).map_err(|error| anyhow!(error))?;
+        let traces = telemetry::start_logging(&config.log).map_err(|error| anyhow!(error))?;
         let gateway = Arc::new(Gateway::new(config)?);
         let listen = gateway.config.listen;
         let server = Server::bind(Arc::clone(&gateway)).await.with_context(|| format!("cannot listen on {listen}"))?;
@@ -72,6 +72,8 @@ impl Serve {
         let auth = if gateway.config.auth_required { "required" } else { "on loopback nobody needs a token to chat" };
         tracing::info!(upstream = gateway.upstream().name(), mode = ?gateway.config.mode, auth, "ready");
         server.run(stop_signal()).await;
+        // Sending the last traces waits for the collector.
+        tokio::task::spawn_blocking(move || drop(traces)).await?;
         Ok(Outcome::Fine)
     }
 }

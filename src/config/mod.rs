@@ -49,8 +49,7 @@ pub struct Config {
     pub history: Limits,
     pub data_dir: PathBuf,
     pub durability: Durability,
-    pub log_format: LogFormat,
-    pub log_filter: String,
+    pub log: LogConfig,
     pub windows: Windows,
 }
 
@@ -110,6 +109,15 @@ impl Preprocess {
         }
         self.models.get(&full_name(model)).copied().unwrap_or(self.all)
     }
+}
+
+/// What is logged, how, and who gets traces.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogConfig {
+    pub format: LogFormat,
+    pub filter: String,
+    /// A collector's address.
+    pub otlp_endpoint: Option<String>,
 }
 
 /// Windows that an operator has written down for models.
@@ -206,6 +214,9 @@ impl Config {
         if !(0.0..=3600.0).contains(&raw.checkpoint.wait_s) {
             return Err(value("checkpoint.wait_s", "must be between 0 and 3600"));
         }
+        if !raw.log.otlp_endpoint.is_empty() && !is_plain_url(&raw.log.otlp_endpoint) {
+            return Err(value("log.otlp_endpoint", "must look like http://127.0.0.1:4318, without a user or password"));
+        }
         let windows = raw.models.iter().filter_map(|(name, model)| Some((full_name(name), model.window?)));
         let windows = windows.collect();
         Ok(Self {
@@ -243,8 +254,11 @@ impl Config {
             history: raw.history,
             data_dir: data_dir(&raw.store.data_dir),
             durability: raw.store.durability,
-            log_format: raw.log.format,
-            log_filter: raw.log.filter,
+            log: LogConfig {
+                format: raw.log.format,
+                filter: raw.log.filter,
+                otlp_endpoint: named(raw.log.otlp_endpoint),
+            },
             windows: Windows {
                 default: (raw.context.default_window > 0).then_some(raw.context.default_window),
                 models: windows,
@@ -261,6 +275,15 @@ fn allowed_hosts(written: &[String], listen: SocketAddr) -> Vec<String> {
         SocketAddr::V6(listen) => format!("[{}]", listen.ip()),
     });
     written.iter().map(|host| host.to_lowercase()).chain(own).collect()
+}
+
+/// Whether a text is an address of HTTP without a secret in it, which would end up in logs.
+fn is_plain_url(text: &str) -> bool {
+    let uri = text.parse::<http::Uri>().ok();
+    uri.is_some_and(|uri| {
+        let known = matches!(uri.scheme_str(), Some("http" | "https"));
+        known && uri.authority().is_some_and(|authority| !authority.as_str().contains('@'))
+    })
 }
 
 fn seconds(number: u64) -> Duration {

@@ -186,11 +186,12 @@ pub enum LogFormat {
 pub struct Log {
     pub format: LogFormat,
     pub filter: String,
+    pub otlp_endpoint: String,
 }
 
 impl Default for Log {
     fn default() -> Self {
-        Self { format: LogFormat::Human, filter: "info".to_owned() }
+        Self { format: LogFormat::Human, filter: "info".to_owned(), otlp_endpoint: String::new() }
     }
 }
 

@@ -5,21 +5,35 @@
 //! `snapshot`; and `route`, `dialect`, `status` of the request.
 
 pub mod metrics;
+mod otlp;
 
 use std::io::IsTerminal;
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer};
 
-use crate::config::LogFormat;
+use crate::config::{LogConfig, LogFormat};
+pub use otlp::Traces;
 
-/// Starts logging to standard error. A second call does nothing.
-pub fn start_logging(format: LogFormat, filter: &str) -> Result<(), String> {
-    let filter = EnvFilter::try_new(filter).map_err(|error| format!("log.filter: {error}"))?;
+/// Starts logging to standard error, and sending traces if there is somebody to send them to. A second call does
+/// nothing. Traces are sent for as long as what is returned lives.
+pub fn start_logging(config: &LogConfig) -> Result<Option<Traces>, String> {
+    let filter = EnvFilter::try_new(&config.filter).map_err(|error| format!("log.filter: {error}"))?;
+    let traces = config.otlp_endpoint.as_deref().map(Traces::to).transpose()?;
+    // What the sending of traces itself logs and does is nobody's request.
+    let ours = Targets::new().with_target("loadline", tracing::Level::INFO);
+    let sending = traces.as_ref().map(|traces| {
+        let layer = tracing_opentelemetry::layer().with_tracer(traces.tracer()).with_location(false);
+        layer.with_threads(false).with_filter(ours)
+    });
     let colours = std::io::stderr().is_terminal();
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr);
-    let _already_started = match format {
-        LogFormat::Human => builder.compact().try_init(),
-        LogFormat::Json => builder.json().try_init(),
+    let lines = tracing_subscriber::fmt::layer().with_ansi(colours).with_writer(std::io::stderr);
+    let registry = tracing_subscriber::registry().with(sending);
+    let _already_started = match config.format {
+        LogFormat::Human => registry.with(lines.compact().with_filter(filter)).try_init(),
+        LogFormat::Json => registry.with(lines.json().with_filter(filter)).try_init(),
     };
-    Ok(())
+    Ok(traces)
 }

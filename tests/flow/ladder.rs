@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::stage::{Got, Stage, chat_body, words};
 
 /// A chat that fills the given percentage of the limit of a window, found by asking for counts.
-pub(super) async fn filled_to(stage: &Stage, percent: f64, num_ctx: u32) -> Value {
+pub async fn filled_to(stage: &Stage, percent: f64, num_ctx: u32) -> Value {
     let limit = f64::from(num_ctx) * 0.85;
     let mut messages = vec![json!({ "role": "system", "content": "Be brief." })];
     for number in 0.. {

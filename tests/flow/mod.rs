@@ -11,3 +11,5 @@ mod relay;
 mod snapshot;
 mod storage;
 mod stream;
+
+pub use ladder::filled_to;

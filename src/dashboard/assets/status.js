@@ -96,9 +96,8 @@ export function totals() {
     const t = o.totals;
     say(turnCount, count(Object.values(t.turns).reduce((sum, n) => sum + n, 0)));
     for (const [name, number] of actions) say(number, count(t.turns[name] ?? 0));
-    const share = t.tokens_arrived > 0 ? Math.round((100 * t.tokens_saved) / t.tokens_arrived) : 0;
     say(saved.value, count(t.tokens_saved));
-    say(saved.note, `${share} % of ${count(t.tokens_arrived)} that arrived`);
+    say(saved.note, 'of history that did not have to leave');
     say(prefill.value, count(t.prefill_tokens_avoided));
     say(prefill.note, 'tokens Ollama did not read again');
     say(recalled.value, count(t.tokens_recalled));
