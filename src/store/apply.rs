@@ -41,6 +41,14 @@ pub(super) fn apply(connection: &Connection, change: &Change) -> Result<(), Fail
             statement.execute(params![digest, body, at])?;
             Ok(())
         }
+        Change::Cursor { name, value } => {
+            let mut statement = connection.prepare_cached(
+                "INSERT INTO settings (name, value) VALUES (?1, ?2)
+                 ON CONFLICT (name) DO UPDATE SET value = max(value, excluded.value)",
+            )?;
+            statement.execute(params![name, value])?;
+            Ok(())
+        }
     }
 }
 

@@ -42,6 +42,11 @@ pub enum Change {
         body: String,
         at: i64,
     },
+    /// How far somebody who is told of events has come: the number of the last one. It never goes back.
+    Cursor {
+        name: String,
+        value: i64,
+    },
 }
 
 /// A message of a history. System messages are not among them: they add no link, and are kept with
@@ -198,7 +203,8 @@ impl Change {
             | Self::RevokeToken { .. }
             | Self::TokenUsed { .. }
             | Self::ForgetToken(_)
-            | Self::Condensed { .. } => &[],
+            | Self::Condensed { .. }
+            | Self::Cursor { .. } => &[],
         }
     }
 
@@ -230,6 +236,7 @@ impl Change {
             | Self::ForgetToken(_) => 0,
             Self::Event(event) => event.body.len(),
             Self::Condensed { body, .. } => body.len(),
+            Self::Cursor { name, .. } => name.len(),
         }
     }
 }

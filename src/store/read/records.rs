@@ -137,6 +137,11 @@ impl Reads {
         self.number("SELECT coalesce(max(id), 0) FROM events")
     }
 
+    /// How far somebody who is told of events has come; none: nobody of that name was told of any.
+    pub fn cursor(&self, name: &str) -> Result<Option<i64>, StoreError> {
+        self.one("SELECT value FROM settings WHERE name = ?1", [name], |row| row.get(0))
+    }
+
     /// What was made of a long text.
     pub fn condensed(&self, digest: &[u8; 32]) -> Result<Option<String>, StoreError> {
         self.one("SELECT body FROM condensed WHERE digest = ?1", [digest], |row| row.get(0))

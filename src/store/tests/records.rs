@@ -175,3 +175,18 @@ fn what_was_condensed_and_when_a_message_came_can_be_asked() {
     let asked = links("local", &["hello", "hi", "never"]);
     assert_eq!(reader.seen_at(1, &asked).expect("read"), [Some(1_000), Some(2_000), None]);
 }
+
+#[test]
+fn a_cursor_outlives_the_process_and_never_goes_back() {
+    let (dir, store) = fresh();
+    let set = |store: &Store, value| {
+        store.submit(Change::Cursor { name: "webhook:x".to_owned(), value }).wait().expect("stored");
+    };
+    let cursor = |store: &Store, name: &str| store.reader().expect("reader").cursor(name).expect("read");
+    assert_eq!(cursor(&store, "webhook:x"), None);
+    set(&store, 7);
+    set(&store, 5);
+    drop(store);
+    let store = reopen(dir.path());
+    assert_eq!((cursor(&store, "webhook:x"), cursor(&store, "webhook:y")), (Some(7), None));
+}
