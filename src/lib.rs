@@ -11,8 +11,8 @@
 //! * [`checkpoint`] has a model write notes on what is to leave the prompt, in the background.
 //! * [`history`] takes conversations from others and writes them for others; [`api`] are the routes for that, and
 //!   who may use which route.
-//! * [`store`] keeps what must not be lost; [`events`] tells what happens, as it happens; [`config`] is what an operator may say; [`telemetry`] is
-//!   what an operator may see.
+//! * [`store`] keeps what must not be lost; [`events`] tells what happens, as it happens, and [`webhooks`] calls
+//!   those who want to know; [`config`] is what an operator may say; [`telemetry`] is what an operator may see.
 //! * [`dashboard`] is the page that shows it all.
 //! * [`sim`] is an Ollama that needs no Ollama; [`commands`] is the command line.
 
@@ -33,3 +33,4 @@ pub mod sim;
 pub mod store;
 pub mod telemetry;
 pub mod tokenize;
+pub mod webhooks;

@@ -44,11 +44,16 @@ fn model_file(dir: &tempfile::TempDir) -> String {
 }
 
 /// A process that ends with the test.
-pub struct Running(Child, String);
+pub struct Running(Child, pub String);
 
 impl Running {
     pub fn start(arguments: &[&str]) -> Self {
         Self::spawned(loadline().args(arguments).stderr(Stdio::null()))
+    }
+
+    /// A command that is prepared already.
+    pub fn of(mut command: Command) -> Self {
+        Self::spawned(command.stderr(Stdio::null()))
     }
 
     /// With settings, and with its log kept for [`Running::stopped`].

@@ -79,6 +79,11 @@ impl Stage {
 
     /// Stops and starts again on the same data.
     pub async fn restarted(self) -> Self {
+        self.restarted_with(&[]).await
+    }
+
+    /// The same, with another configuration.
+    pub async fn restarted_with(self, variables: &[(&str, &str)]) -> Self {
         let Self { sim, gateway, data, _stop, client, .. } = self;
         drop((client, _stop));
         let let_go = async {
@@ -89,7 +94,7 @@ impl Stage {
         tokio::time::timeout(std::time::Duration::from_secs(20), let_go).await.expect("everything ends");
         drop(gateway);
         let upstream = sim.url();
-        Self::on(sim, &upstream, &[], data).await
+        Self::on(sim, &upstream, variables, data).await
     }
 
     async fn on(sim: Sim, upstream: &str, variables: &[(&str, &str)], data: TempDir) -> Self {

@@ -13,6 +13,7 @@ use crate::config::{Config, Flags};
 use crate::proxy::Gateway;
 use crate::proxy::server::Server;
 use crate::telemetry;
+use crate::webhooks::{self, Backoff};
 
 /// Start the proxy.
 ///
@@ -52,6 +53,7 @@ impl Serve {
         }
         gateway.store.announce(&format!("http://{}", reachable(addr)))?;
         let token_file = first_token::ensure(&gateway.store, &gateway.config.data_dir).await?;
+        webhooks::start(&gateway, Backoff::default()).await?;
         say!("listening on http://{addr}");
         if let Some(path) = token_file {
             tracing::info!(path = %path.display(), "a token of the user `local`, for the history API, is kept here");

@@ -5,6 +5,7 @@
 //! means nothing is an error that names it: silence would be read as agreement.
 
 mod raw;
+mod webhooks;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -16,6 +17,7 @@ use crate::history::intake::Limits;
 use crate::ollama::models::{ConfiguredWindow, full_name};
 
 pub use raw::{Durability, LogFormat, Mode, Raw};
+pub use webhooks::{Receiver, Webhooks};
 
 /// The configuration file that ships with Loadline: every key with its default and its reason.
 pub const EXAMPLE: &str = include_str!("../../config/loadline.toml");
@@ -47,6 +49,8 @@ pub struct Config {
     pub preprocess: Preprocess,
     /// What the presets for handed-over histories allow.
     pub history: Limits,
+    /// Who is called when something happens.
+    pub webhooks: Webhooks,
     pub data_dir: PathBuf,
     pub durability: Durability,
     pub log: LogConfig,
@@ -252,6 +256,7 @@ impl Config {
             },
             preprocess: preprocess(&raw.preprocess, &raw.models),
             history: raw.history,
+            webhooks: Webhooks::check(raw.webhooks)?,
             data_dir: data_dir(&raw.store.data_dir),
             durability: raw.store.durability,
             log: LogConfig {
@@ -329,11 +334,20 @@ pub fn data_dir(written: &str) -> PathBuf {
 }
 
 fn read_file(path: &Path) -> Result<toml::Table, ConfigError> {
-    let error = |reason: String| ConfigError::File { path: path.display().to_string(), reason };
+    let error = |reason: String| ConfigError::File { path: path.display().to_string(), reason: unsaid(&reason) };
     let text = std::fs::read_to_string(path).map_err(|reason| error(reason.to_string()))?;
     // Read once as what it must be, because that error shows the line.
     toml::from_str::<Raw>(&text).map_err(|reason| error(reason.to_string()))?;
     toml::from_str(&text).map_err(|reason| error(reason.to_string()))
+}
+
+/// An error quotes the line that it is about; a line with a secret is not for a log.
+fn unsaid(reason: &str) -> String {
+    let line = |line: &str| match line.split_once(" | ") {
+        Some((number, text)) if text.contains("secret") => format!("{number} | secret … (not shown)"),
+        _ => line.to_owned(),
+    };
+    reason.lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
 fn parse(table: &toml::Table) -> Result<Raw, String> {

@@ -7,10 +7,22 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::history::intake::Limits;
+use crate::webhooks::Secret;
 
 /// The sections that variables can reach.
-pub(super) const SECTIONS: &[&str] =
-    &["server", "auth", "upstream", "context", "checkpoint", "recall", "preprocess", "history", "store", "log"];
+pub(super) const SECTIONS: &[&str] = &[
+    "server",
+    "auth",
+    "upstream",
+    "context",
+    "checkpoint",
+    "recall",
+    "preprocess",
+    "history",
+    "webhooks",
+    "store",
+    "log",
+];
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -23,6 +35,7 @@ pub struct Raw {
     pub recall: Recall,
     pub preprocess: Preprocess,
     pub history: Limits,
+    pub webhooks: Webhooks,
     pub store: Store,
     pub log: Log,
     pub models: BTreeMap<String, Model>,
@@ -154,6 +167,30 @@ pub struct Preprocess {
 impl Default for Preprocess {
     fn default() -> Self {
         Self { clean: false, intent: false, intent_tokens: 1500, intent_model: String::new(), intent_timeout_s: 60 }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Webhooks {
+    pub urls: Vec<String>,
+    pub secret: Secret,
+    pub secret_file: String,
+    pub kinds: Vec<String>,
+    pub timeout_s: u64,
+    pub max_attempts: u32,
+}
+
+impl Default for Webhooks {
+    fn default() -> Self {
+        Self {
+            urls: Vec::new(),
+            secret: Secret::default(),
+            secret_file: String::new(),
+            kinds: Vec::new(),
+            timeout_s: 10,
+            max_attempts: 12,
+        }
     }
 }
 

@@ -56,6 +56,7 @@ use crate::ollama::client::AddressError;
 use crate::ollama::{Models, Probe, Upstream};
 use crate::store::{Durability, Store, StoreError};
 use crate::telemetry::metrics::Metrics;
+use crate::webhooks::Deliveries;
 use conversations::Conversations;
 pub use own::check as check_request;
 pub(crate) use own::turns_by_action;
@@ -89,6 +90,8 @@ pub struct Gateway {
     /// Whether the upstream answers, as it was last seen.
     pub probe: Probe,
     pub started_at: i64,
+    /// How the calls to those who want to know have gone.
+    pub webhooks: Deliveries,
     /// What questions of our own have cost the models.
     pub cost: Cost,
     /// Cancelled when the server stops: what has no end of its own ends then.
@@ -132,6 +135,7 @@ impl Gateway {
             keys: Keys::new(Arc::clone(&store), config.auth_required),
             store,
             vectors: Arc::default(),
+            webhooks: Deliveries::new(&metrics.webhook_deliveries),
             metrics,
             probe: Probe::default(),
             started_at: now_ms(),

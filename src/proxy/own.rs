@@ -1,6 +1,7 @@
 //! The routes that are ours: exact counts, dry runs, probes.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use http::header::{CONTENT_TYPE, HeaderValue};
@@ -129,7 +130,7 @@ async fn metrics(gateway: &Arc<Gateway>) -> Result<Response<ResponseBody>, Refus
         free_bytes: disk.free_bytes,
         conversations: conversations.unwrap_or_default(),
         conversations_in_memory: gateway.conversations.len(),
-        webhook_lag_events: 0,
+        webhook_lag_events: gateway.webhooks.lag.load(Ordering::Relaxed),
     };
     let text = gateway.metrics.text(now).map_err(|error| {
         tracing::error!(%error, "the metrics could not be written");

@@ -11,5 +11,6 @@ mod relay;
 mod snapshot;
 mod storage;
 mod stream;
+mod webhooks;
 
 pub use ladder::filled_to;

@@ -14,7 +14,8 @@ async fn clients_are_told_the_window_that_they_get() {
     let stage = Stage::with(SimConfig { default_window: 2048, ..SimConfig::default() }, &[]).await;
     let direct: Value = {
         let request = stage.client.post(format!("{}/api/show", stage.sim.url())).body("{\"model\":\"sim\"}");
-        request.send().await.expect("an answer").json().await.expect("json")
+        let text = request.send().await.expect("an answer").text().await.expect("text");
+        serde_json::from_str(&text).expect("json")
     };
     let trained = direct["model_info"]["llama.context_length"].clone();
     stage
