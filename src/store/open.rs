@@ -84,9 +84,13 @@ pub(super) fn announce(dir: &Path, mut lock: &File, address: &str) -> Result<(),
     write().map_err(|error| StoreError::file(&dir.join(LOCK), error))
 }
 
-/// The address in it.
+/// The address in it, while it is locked: what a process that has ended left there may be anybody's by now, and
+/// whoever calls it sends a token along.
 pub(super) fn announced(dir: &Path) -> Option<String> {
-    fs::read_to_string(dir.join(LOCK)).ok().filter(|address| address.starts_with("http://"))
+    let path = dir.join(LOCK);
+    let address = fs::read_to_string(&path).ok().filter(|address| address.starts_with("http://"))?;
+    let locked = File::open(&path).is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)));
+    locked.then_some(address)
 }
 
 /// The connection that writes, with the schema up to date.
