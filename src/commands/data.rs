@@ -1,7 +1,7 @@
 //! The data directory, as commands use it: to look, beside a server or without one, and to change, through the
 //! server where one is running.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -81,6 +81,22 @@ impl DataDir {
         }
     }
 
+    /// The address of the server that has the directory open.
+    pub(super) fn serving(&self) -> Result<String> {
+        let dir = self.path()?;
+        serving_at(&dir).ok_or_else(|| {
+            anyhow!(
+                "no loadline serves from {}: start one with `loadline serve`, or name one with --url",
+                dir.display()
+            )
+        })
+    }
+
+    /// A token for a user, good until it is dropped and for no longer than `valid_ms`.
+    pub(super) fn pass(&self, user: &str, scopes: &str, valid_ms: i64) -> Result<Pass> {
+        Pass::new(self.path()?, user, scopes, valid_ms)
+    }
+
     /// Calls the server on behalf of a user, with a token for this call only.
     pub(super) async fn call(
         &self,
@@ -88,14 +104,13 @@ impl DataDir {
         user: &str,
         request: impl FnOnce(reqwest::Client, &str) -> reqwest::RequestBuilder,
     ) -> Result<(u16, String)> {
-        let dir = self.path()?;
-        let pass = Pass::new(&dir, user)?;
+        let pass = self.pass(user, "chat,read", CALL_MS)?;
         let client = reqwest::Client::builder()
             .timeout(CALL_TIMEOUT)
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
             .build()?;
-        let request = request(client, address).bearer_auth(pass.token.reveal());
+        let request = request(client, address).bearer_auth(pass.reveal());
         let answer = request.send().await.with_context(|| format!("the loadline at {address} does not answer"))?;
         let status = answer.status().as_u16();
         let text = answer.text().await.with_context(|| format!("the answer of the loadline at {address}"))?;
@@ -106,35 +121,39 @@ impl DataDir {
     }
 }
 
-/// A token that ends with the call it was made for.
-struct Pass<'a> {
-    dir: &'a Path,
+/// A token that ends with what it was made for.
+pub(super) struct Pass {
+    dir: PathBuf,
     token: Token,
 }
 
-impl<'a> Pass<'a> {
-    fn new(dir: &'a Path, user: &str) -> Result<Self> {
+impl Pass {
+    fn new(dir: PathBuf, user: &str, scopes: &str, valid_ms: i64) -> Result<Self> {
         let token = Token::new()?;
         let new = NewToken {
             name: format!("command-{}", uuid::Uuid::now_v7().simple()),
             user: user.to_owned(),
             digest: token.digest(),
             hint: token.hint(),
-            scopes: "chat,read".to_owned(),
+            scopes: scopes.to_owned(),
             at: now_ms(),
-            expires_at: Some(now_ms() + CALL_MS),
+            expires_at: Some(now_ms() + valid_ms),
         };
-        store::change_beside(dir, &Change::CreateToken(new))?;
+        store::change_beside(&dir, &Change::CreateToken(new))?;
         Ok(Self { dir, token })
+    }
+
+    pub(super) fn reveal(&self) -> &str {
+        self.token.reveal()
     }
 }
 
-impl Drop for Pass<'_> {
+impl Drop for Pass {
     fn drop(&mut self) {
         // Best effort: it expires by itself.
-        let row = open_read_only(self.dir).and_then(|store| store.token(&self.token.digest()));
+        let row = open_read_only(&self.dir).and_then(|store| store.token(&self.token.digest()));
         if let Ok(Some(row)) = row {
-            let _ = store::change_beside(self.dir, &Change::ForgetToken(row.id));
+            let _ = store::change_beside(&self.dir, &Change::ForgetToken(row.id));
         }
     }
 }
