@@ -9,6 +9,7 @@
 //! * `plans.rs` — properties of plans.
 //! * `cli.rs` — the commands, as processes.
 //! * `deploy.rs` — what ships for operators: dashboard, alerts, container, unit.
+//! * `top.rs` — the dashboard in a terminal, as a process.
 //! * `live/` — against a real Ollama; skipped by name where there is none, required in CI.
 #![allow(unreachable_pub, reason = "nothing uses a test binary from outside")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
@@ -24,3 +25,4 @@ mod live;
 mod plans;
 mod stage;
 mod watch;
+mod top;

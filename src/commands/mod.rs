@@ -22,6 +22,7 @@ mod sim;
 mod snapshots;
 mod source;
 mod token;
+mod top;
 mod validate;
 
 use std::io::Write;
@@ -45,6 +46,7 @@ struct Cli {
 enum Command {
     Serve(serve::Serve),
     Demo(demo::Demo),
+    Top(top::Top),
     Sim(sim::SimCommand),
     Conversations(conversations::Conversations),
     Snapshots(snapshots::Snapshots),
@@ -80,6 +82,7 @@ pub fn main() -> ExitCode {
             match cli.command {
                 Command::Serve(command) => command.run().await,
                 Command::Demo(command) => command.run().await,
+                Command::Top(command) => command.run().await,
                 Command::Sim(command) => command.run().await,
                 Command::Conversations(command) => command.run().await,
                 Command::Snapshots(command) => command.run(),

@@ -23,7 +23,7 @@ pub use webhooks::{Receiver, Webhooks};
 pub const EXAMPLE: &str = include_str!("../../config/loadline.toml");
 
 /// Variables that begin with `LOADLINE_` and are no configuration keys.
-const OTHER_VARIABLES: &[&str] = &["LOADLINE_CONFIG", "LOADLINE_REQUIRE", "LOADLINE_CACHE"];
+const OTHER_VARIABLES: &[&str] = &["LOADLINE_CONFIG", "LOADLINE_REQUIRE", "LOADLINE_CACHE", "LOADLINE_TOKEN"];
 
 #[derive(Debug, Clone)]
 pub struct Config {
