@@ -16,6 +16,7 @@ mod tests;
 
 use std::future::Future;
 use std::io::IsTerminal;
+use std::mem::ManuallyDrop;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -85,7 +86,11 @@ impl Top {
             say!("{}", screen::once(&mut state, page_cells()).trim_end());
             return Ok(Outcome::Fine);
         }
-        watch(&mut server, &mut state, self.interval).await?;
+        let watched = watch(&mut server, &mut state, self.interval).await;
+        // Whose terminal has gone cannot be told so.
+        if can_draw() {
+            watched?;
+        }
         Ok(Outcome::Fine)
     }
 }
@@ -179,22 +184,31 @@ async fn asked_to_end() {
     }
 }
 
-/// The terminal as long as we draw on it. Given back however that ends: a panic gives it back by itself,
-/// before its message is printed.
-struct Window(DefaultTerminal);
+/// The terminal as long as we draw on it. Given back however that ends: a panic gives it back before its message
+/// is printed. Nothing here may fail when the terminal itself has gone, or our token would outlive us; that is
+/// why neither the library's own hook nor its own drop is used, which would complain to a terminal that is not there.
+struct Window(ManuallyDrop<DefaultTerminal>);
 
 impl Window {
     fn open() -> Result<Self> {
-        ratatui::try_init().map(Self).context("this terminal cannot be drawn on; try --once").inspect_err(|_| {
+        let tell = std::panic::take_hook();
+        let opened = ratatui::try_init();
+        std::panic::set_hook(Box::new(move |panic| {
             let _best_effort = ratatui::try_restore();
-        })
+            tell(panic);
+        }));
+        let opened = opened.inspect_err(|_| {
+            let _best_effort = ratatui::try_restore();
+        });
+        Ok(Self(ManuallyDrop::new(opened.context("this terminal cannot be drawn on; try --once")?)))
     }
 }
 
 impl Drop for Window {
     fn drop(&mut self) {
+        let _best_effort = self.0.show_cursor();
         if !std::thread::panicking() {
-            let _best_effort = self.0.show_cursor().and_then(|()| ratatui::try_restore());
+            let _best_effort = ratatui::try_restore();
         }
     }
 }
