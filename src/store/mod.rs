@@ -40,9 +40,10 @@ pub use disk::{Disk, disk};
 pub use error::{Rejection, StoreError};
 pub use health::{Committed, Stats};
 pub use import::{Import, ImportedLine, ImportedMessage, ImportedSlice};
+pub use open::Checked;
 pub use read::{
     CheckpointRow, ConversationRow, Counts, EventRow, Found, Hit, ImportedLineRow, MessageRow, ReadOnly, Reader, Reads,
-    ReceiptRow, SnapshotRow, TokenRow, TurnRow, open_read_only,
+    ReceiptRow, RecentLimit, SnapshotRow, TokenRow, TurnRow, open_read_only,
 };
 pub use tokens::NewToken;
 
@@ -63,6 +64,11 @@ pub enum Durability {
     /// The operating system: it survives a crash of this process, and a loss of power may take the
     /// last moments.
     Normal,
+}
+
+/// The files of a data directory that grow: the database and its write-ahead log.
+pub fn growing_files(dir: &Path) -> [PathBuf; 2] {
+    [open::database_path(dir), open::log_path(dir)]
 }
 
 /// Where the process that has the directory can be reached.

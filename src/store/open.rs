@@ -106,7 +106,7 @@ pub(super) fn writer(dir: &Path, durability: Durability) -> Result<Connection, S
     }
     let version = version(&connection, &path)?;
     if crashed {
-        check(&connection, &path)?;
+        check(&connection, &path, CHECK_TIME)?;
     }
     prepare(&connection, durability).map_err(error)?;
     migrate(&mut connection, version).map_err(error)?;
@@ -220,12 +220,21 @@ fn crashed(dir: &Path) -> Result<bool, StoreError> {
     Ok(log > 0)
 }
 
+/// How far a look for damage got that found none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Checked {
+    /// All of it was looked at.
+    Whole,
+    /// The time was over before the end.
+    Partly,
+}
+
 /// Looks for damaged pages. After a clean end there is no reason to, and reading it all takes long.
-fn check(connection: &Connection, path: &Path) -> Result<(), StoreError> {
+pub(super) fn check(connection: &Connection, path: &Path, within: Duration) -> Result<Checked, StoreError> {
     let handle = connection.get_interrupt_handle();
     let (done, timer) = mpsc::channel::<()>();
     let timer = std::thread::Builder::new().spawn(move || {
-        if timer.recv_timeout(CHECK_TIME) == Err(mpsc::RecvTimeoutError::Timeout) {
+        if timer.recv_timeout(within) == Err(mpsc::RecvTimeoutError::Timeout) {
             handle.interrupt();
         }
     });
@@ -236,10 +245,9 @@ fn check(connection: &Connection, path: &Path) -> Result<(), StoreError> {
     let _ = timer.join();
     match found {
         Ok(detail) if detail != "ok" => Err(StoreError::Corrupt { path: path.to_owned(), detail }),
-        Err(error) if error.sqlite_error_code() != Some(ErrorCode::OperationInterrupted) => {
-            Err(StoreError::database(path, error))
-        }
-        _ => Ok(()),
+        Ok(_) => Ok(Checked::Whole),
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) => Ok(Checked::Partly),
+        Err(error) => Err(StoreError::database(path, error)),
     }
 }
 

@@ -3,6 +3,7 @@
 //! A query blocks its caller for as long as the disk takes, and sees what was committed when it began.
 //! There are only so many connections; whoever waits too long for one is told so.
 
+mod examine;
 mod history;
 mod records;
 mod rows;
@@ -17,6 +18,7 @@ use std::time::Duration;
 use rusqlite::Connection;
 
 use super::{StoreError, open};
+pub use examine::RecentLimit;
 pub use rows::{
     CheckpointRow, ConversationRow, Counts, EventRow, Found, ImportedLineRow, MessageRow, ReceiptRow, SnapshotRow,
     TurnRow,
