@@ -65,11 +65,11 @@ impl Upstream {
         let parts = uri.into_parts();
         let authority = parts.authority.filter(|authority| !authority.host().is_empty());
         let authority = authority.ok_or_else(|| AddressError::NotAUrl(url.to_owned()))?;
-        if parts.scheme.as_ref().is_some_and(|scheme| *scheme != Scheme::HTTP) {
-            return Err(AddressError::NotHttp(url.to_owned()));
-        }
         if authority.as_str().contains('@') {
             return Err(AddressError::HasPassword);
+        }
+        if parts.scheme.as_ref().is_some_and(|scheme| *scheme != Scheme::HTTP) {
+            return Err(AddressError::NotHttp(url.to_owned()));
         }
         let prefix = parts.path_and_query.map_or_else(String::new, |path| path.path().trim_end_matches('/').to_owned());
         let mut connector = HttpConnector::new();
