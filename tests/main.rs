@@ -10,6 +10,7 @@
 //! * `cli.rs` — the commands, as processes.
 //! * `deploy.rs` — what ships for operators: dashboard, alerts, container, unit.
 //! * `top.rs` — the dashboard in a terminal, as a process.
+//! * `doctor.rs` — what `loadline doctor` sees, and the way it says to mend it.
 //! * `live/` — against a real Ollama; skipped by name where there is none, required in CI.
 #![allow(unreachable_pub, reason = "nothing uses a test binary from outside")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
@@ -17,6 +18,7 @@
 mod cli;
 mod deploy;
 mod dialects;
+mod doctor;
 mod flow;
 mod history;
 mod identity;
@@ -24,5 +26,5 @@ mod inputs;
 mod live;
 mod plans;
 mod stage;
-mod watch;
 mod top;
+mod watch;

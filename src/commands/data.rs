@@ -1,7 +1,7 @@
 //! The data directory, as commands use it: to look, beside a server or without one, and to change, through the
 //! server where one is running.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -41,8 +41,15 @@ pub(super) enum Writing {
 impl DataDir {
     /// The configuration as a server would have it.
     pub(super) fn config(&self) -> Result<Config> {
-        let flags = Flags { data_dir: self.data_dir.clone(), ..Flags::default() };
-        Ok(Config::load(self.config.as_deref(), variables(), flags)?)
+        Ok(Config::load(self.config_file(), variables(), self.flags())?)
+    }
+
+    pub(super) fn config_file(&self) -> Option<&Path> {
+        self.config.as_deref()
+    }
+
+    pub(super) fn flags(&self) -> Flags {
+        Flags { data_dir: self.data_dir.clone(), ..Flags::default() }
     }
 
     fn path(&self) -> Result<PathBuf> {

@@ -15,6 +15,7 @@ mod conversations;
 mod count;
 mod data;
 mod demo;
+mod doctor;
 mod events;
 mod history;
 mod serve;
@@ -47,6 +48,7 @@ enum Command {
     Serve(serve::Serve),
     Demo(demo::Demo),
     Top(top::Top),
+    Doctor(doctor::Doctor),
     Sim(sim::SimCommand),
     Conversations(conversations::Conversations),
     Snapshots(snapshots::Snapshots),
@@ -83,6 +85,7 @@ pub fn main() -> ExitCode {
                 Command::Serve(command) => command.run().await,
                 Command::Demo(command) => command.run().await,
                 Command::Top(command) => command.run().await,
+                Command::Doctor(command) => command.run().await,
                 Command::Sim(command) => command.run().await,
                 Command::Conversations(command) => command.run().await,
                 Command::Snapshots(command) => command.run(),

@@ -81,7 +81,7 @@ impl Serve {
 }
 
 /// The address under which commands on this machine reach it.
-fn reachable(addr: SocketAddr) -> SocketAddr {
+pub(super) fn reachable(addr: SocketAddr) -> SocketAddr {
     match addr {
         SocketAddr::V4(addr) if addr.ip().is_unspecified() => ([127, 0, 0, 1], addr.port()).into(),
         SocketAddr::V6(addr) if addr.ip().is_unspecified() => (std::net::Ipv6Addr::LOCALHOST, addr.port()).into(),
