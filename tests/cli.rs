@@ -81,10 +81,6 @@ impl Running {
         let url = line.trim().strip_prefix("listening on ").unwrap_or_else(|| panic!("unexpected: {line}")).to_owned();
         Self(child, url)
     }
-
-    pub fn url(&self) -> &str {
-        &self.1
-    }
 }
 
 /// What a process that goes on prints, line by line.

@@ -11,10 +11,12 @@
 //! * `deploy.rs` — what ships for operators: dashboard, alerts, container, unit.
 //! * `top.rs` — the dashboard in a terminal, as a process.
 //! * `doctor.rs` — what `loadline doctor` sees, and the way it says to mend it.
+//! * `browser/` — the dashboard in a real Chromium; skipped by name where there is none, required in CI.
 //! * `live/` — against a real Ollama; skipped by name where there is none, required in CI.
 #![allow(unreachable_pub, reason = "nothing uses a test binary from outside")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
+mod browser;
 mod cli;
 mod deploy;
 mod dialects;

@@ -13,3 +13,5 @@ pub mod gguf;
 mod history;
 mod server;
 mod vocabularies;
+
+pub use server::tell;

@@ -164,7 +164,7 @@ fn the_command_tells_what_has_happened_and_follows_over_a_restart() {
     let serve = || Running::start(&["serve", "--listen", "127.0.0.1:0", "--upstream", sim.url(), "--data-dir", &data]);
     let say = |server: &Running, tag: &str| {
         let body = json!({ "model": "sim", "stream": false, "options": { "num_ctx": 1024, "num_predict": 4 },
-            "messages": [{ "role": "user", "content": words(tag, 650) }] });
+            "messages": [{ "role": "user", "content": words(tag, 330) }] });
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
         let request = reqwest::Client::new().post(format!("{}/api/chat", server.url())).body(body.to_string());
         runtime.block_on(async { request.send().await.expect("an answer").bytes().await.expect("a body") });
