@@ -40,7 +40,6 @@ impl Passage {
         let route = route(dialect, path);
         let span = tracing::info_span!(
             "request",
-            otel.kind = "server",
             route,
             dialect = Empty,
             conversation = Empty,
