@@ -6,8 +6,11 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::Either;
 use prometheus::IntCounterVec;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, watch};
@@ -34,6 +37,12 @@ pub const KINDS: [&str; 10] = [
 /// Events at hand. Whoever is further behind reads from disk.
 const AT_HAND: usize = 512;
 
+/// Nobody relies on being woken.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
+
+/// After a store could not be read.
+const TRY_AGAIN: Duration = Duration::from_millis(200);
+
 /// Events read from disk at once.
 const BATCH: u32 = 200;
 
@@ -51,8 +60,11 @@ pub struct Events {
 struct Latest {
     told: VecDeque<Arc<Told>>,
     up_to: i64,
-    /// What `changed` was before the disk was last looked at.
-    version: Option<u64>,
+    /// What `changed` was before the disk was last looked at, and when that was.
+    version: u64,
+    looked: Option<Instant>,
+    /// When it could not be read.
+    failed: Option<Instant>,
 }
 
 /// An event as its readers get it.
@@ -116,21 +128,23 @@ impl Events {
         Self { store, changed: Arc::new(watch::Sender::new(0)), latest: Arc::default(), published }
     }
 
-    /// Hands a change to the store; readers of events wake when it is on disk.
+    /// Hands a change to the store; readers of events wake when it is on disk, also if nobody waits for that here.
     pub fn submit(&self, change: Change) -> impl Future<Output = Result<(), StoreError>> + Send + 'static {
         let kinds: Vec<&'static str> = change.events().iter().map(|event| event.kind).collect();
         let ack: Ack = self.store.submit(change);
+        if kinds.is_empty() {
+            return Either::Left(ack);
+        }
         let (changed, published) = (Arc::clone(&self.changed), self.published.clone());
-        async move {
+        let told = tokio::spawn(async move {
             let stored = ack.await;
-            if !kinds.is_empty() {
+            if stored.is_ok() {
                 changed.send_modify(|version| *version += 1);
-            }
-            for kind in kinds.iter().filter(|_| stored.is_ok()) {
-                published.with_label_values(&[*kind]).inc();
+                kinds.iter().for_each(|kind| published.with_label_values(&[*kind]).inc());
             }
             stored
-        }
+        });
+        Either::Right(told.map(|told| told.unwrap_or(Err(StoreError::Stopped))))
     }
 
     /// Publishes one event, without waiting for it.
@@ -148,6 +162,11 @@ impl Events {
         self.changed.subscribe()
     }
 
+    /// Forgets what was told of a conversation that is deleted.
+    pub async fn forget(&self, conversation: ConversationId) {
+        self.latest.lock().await.told.retain(|told| told.conversation != Some(conversation));
+    }
+
     /// The number of the latest event.
     pub async fn last(&self) -> Result<i64, StoreError> {
         let store = Arc::clone(&self.store);
@@ -159,9 +178,11 @@ impl Events {
     pub async fn after(&self, last: i64) -> Result<Vec<Arc<Told>>, StoreError> {
         let mut latest = self.latest.lock().await;
         let version = *self.changed.borrow();
-        if latest.version != Some(version) {
-            latest.catch_up(&self.store).await?;
-            latest.version = Some(version);
+        if latest.is_behind(version) {
+            let caught_up = latest.catch_up(&self.store).await;
+            latest.failed = caught_up.is_err().then(Instant::now);
+            caught_up?;
+            (latest.version, latest.looked) = (version, Some(Instant::now()));
         }
         if latest.reaches_back_to(last) {
             let missed = latest.told.partition_point(|told| told.id <= last);
@@ -175,6 +196,14 @@ impl Events {
 }
 
 impl Latest {
+    /// Whether the disk is to be looked at: there is something new, or nobody has looked for a while. A store that
+    /// is too busy to be read is not asked by one after the other.
+    fn is_behind(&self, version: u64) -> bool {
+        let old = self.looked.is_none_or(|looked| looked.elapsed() >= LOOK_AGAIN);
+        let busy = self.failed.is_some_and(|failed| failed.elapsed() < TRY_AGAIN);
+        (old || self.version != version) && !busy
+    }
+
     async fn catch_up(&mut self, store: &Arc<Store>) -> Result<(), StoreError> {
         let (store, up_to) = (Arc::clone(store), self.up_to);
         let (from, rows) = blocking(move || {
@@ -236,6 +265,49 @@ pub fn rollover(snapshot: &str, before: Usage, tokens_after: u32, messages: usiz
     Event { kind: "rollover", body }
 }
 
+/// An event in words, for the terminal. What it says of others' texts is as they are.
+pub fn sentence(kind: &str, event: &Value) -> String {
+    let number = |name: &str| event[name].as_u64().map_or_else(|| "?".to_owned(), |number| number.to_string());
+    let text = |name: &str| event[name].as_str().unwrap_or("?");
+    let messages = || format!("{} to {}", event["messages"][0], event["messages"][1]);
+    let became = || {
+        let (before, after, limit) = (number("tokens_before"), number("tokens_after"), number("limit"));
+        format!("{before} tokens became {after} of {limit} ({})", text("usage"))
+    };
+    match kind {
+        "warning" => text("text").to_owned(),
+        "refused" => format!("{} tokens are too many for {} ({})", number("tokens"), number("limit"), text("usage")),
+        "compression" => became(),
+        "rollover" => format!("{}; {} messages are in {}", became(), number("messages"), text("snapshot")),
+        "checkpoint.started" => format!("{} reads messages {}", text("model"), messages()),
+        "checkpoint.progress" => format!("{} of {} parts are written", number("done"), number("of")),
+        "checkpoint.deferred" => {
+            let (times, done, of) = (number("times"), number("done"), number("of"));
+            format!("put off, {times} time(s) now: {done} of {of} parts")
+        }
+        "checkpoint.failed" => text("reason").to_owned(),
+        "checkpoint.waited" => {
+            let outcome = if event["written"] == true { "and it was written" } else { "and went on without it" };
+            format!("a request waited {:.1} s for it, {outcome}", event["seconds"].as_f64().unwrap_or(0.0))
+        }
+        "checkpoint.written" => {
+            format!("by {}: messages {} in {} tokens", text("author"), messages(), number("tokens"))
+        }
+        // A kind that this version has not heard of: plainly everything it says.
+        _ => plainly(event),
+    }
+}
+
+fn plainly(event: &Value) -> String {
+    const KNOWN: [&str; 5] = ["id", "at", "kind", "conversation", "user"];
+    let fields = event.as_object().into_iter().flatten().filter(|(name, _)| !KNOWN.contains(&name.as_str()));
+    let field = |(name, value): (&String, &Value)| match value {
+        Value::String(text) => format!("{name} {text}"),
+        value => format!("{name} {value}"),
+    };
+    fields.map(field).collect::<Vec<_>>().join(", ")
+}
+
 fn compacted(before: Usage, tokens_after: u32) -> Value {
     json!({ "tokens_before": before.total, "tokens_after": tokens_after, "limit": before.limit, "usage": before.to_string() })
 }
@@ -243,6 +315,21 @@ fn compacted(before: Usage, tokens_after: u32) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_kind_has_words_of_its_own() {
+        for kind in KINDS {
+            let said = sentence(kind, &json!({ "text": "a text", "reason": "a reason" }));
+            assert!(!said.is_empty() && said != plainly(&json!({ "text": "a text", "reason": "a reason" })), "{kind}");
+        }
+        let rollover = json!({ "tokens_before": 7200, "tokens_after": 1300, "limit": 6963, "usage": "103.4%",
+            "messages": 41, "snapshot": "snapshot-1" });
+        let wanted = "7200 tokens became 1300 of 6963 (103.4%); 41 messages are in snapshot-1";
+        assert_eq!(sentence("rollover", &rollover), wanted);
+        let written = json!({ "author": "smollm2", "messages": [2, 11], "tokens": 120 });
+        assert_eq!(sentence("checkpoint.written", &written), "by smollm2: messages 2 to 11 in 120 tokens");
+        assert_eq!(sentence("mutiny", &json!({ "id": 1, "hands": 3, "cook": "gone" })), "hands 3, cook gone");
+    }
 
     #[test]
     fn a_kind_means_those_below_it_and_no_others() {

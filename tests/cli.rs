@@ -1,7 +1,8 @@
 //! The commands, as processes: what they print, and their exit codes.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
 
 use serde_json::{Value, json};
 
@@ -44,7 +45,7 @@ fn model_file(dir: &tempfile::TempDir) -> String {
 }
 
 /// A process that ends with the test.
-pub struct Running(Child, pub String);
+pub struct Running(Child, pub String, Option<std::thread::JoinHandle<String>>);
 
 impl Running {
     pub fn start(arguments: &[&str]) -> Self {
@@ -69,35 +70,41 @@ impl Running {
     pub fn stopped(mut self) -> String {
         let asked = Command::new("kill").args(["-TERM", &self.0.id().to_string()]).status();
         assert!(asked.expect("kill is there").success());
-        let mut log = String::new();
-        self.0.stderr.take().expect("kept").read_to_string(&mut log).expect("text");
-        log
+        self.2.take().expect("kept").join().expect("text")
     }
 
     fn spawned(command: &mut Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
+        // Read all along: a process whose pipe is full would stop.
+        let log = child.stderr.take().map(|mut stderr| {
+            std::thread::spawn(move || {
+                let mut log = String::new();
+                stderr.read_to_string(&mut log).expect("text");
+                log
+            })
+        });
         let mut line = String::new();
         BufReader::new(child.stdout.as_mut().expect("piped")).read_line(&mut line).expect("a line");
         let url = line.trim().strip_prefix("listening on ").unwrap_or_else(|| panic!("unexpected: {line}")).to_owned();
-        Self(child, url)
+        Self(child, url, log)
     }
 }
 
 /// What a process that goes on prints, line by line.
-pub struct Lines(Child, BufReader<ChildStdout>);
+pub struct Lines(Child, mpsc::Receiver<String>);
 
 impl Lines {
     pub fn of(arguments: &[&str]) -> Self {
         let mut child =
             loadline().args(arguments).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
-        let lines = BufReader::new(child.stdout.take().expect("piped"));
+        let printed = BufReader::new(child.stdout.take().expect("piped")).lines().map_while(Result::ok);
+        let (tell, lines) = mpsc::channel();
+        std::thread::spawn(move || printed.for_each(|line| drop(tell.send(line))));
         Self(child, lines)
     }
 
     pub fn next(&mut self) -> String {
-        let mut line = String::new();
-        self.1.read_line(&mut line).expect("a line");
-        line
+        self.1.recv_timeout(std::time::Duration::from_secs(60)).expect("a line")
     }
 }
 
@@ -210,7 +217,7 @@ fn what_cannot_be_done_is_said_on_standard_error_with_code_2() {
 #[test]
 fn help_teaches_every_command() {
     let help = stdout(&run(&["--help"], ""));
-    for command in ["serve", "demo", "sim", "check", "count"] {
+    for command in ["serve", "demo", "sim", "check", "count", "events", "top", "doctor"] {
         assert!(help.contains(command), "{help}");
         let own = run(&[command, "--help"], "");
         assert!(own.status.success() && stdout(&own).len() > 200, "{command}");

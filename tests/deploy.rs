@@ -48,6 +48,10 @@ fn documented() -> BTreeMap<String, Documented> {
     metrics
 }
 
+pub fn documented_names() -> BTreeSet<String> {
+    documented().into_keys().collect()
+}
+
 fn read(path: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))

@@ -125,3 +125,24 @@ fn the_token_it_makes_for_itself_is_gone_when_it_ends() {
     assert!(!stderr(&output).contains("token"), "it was accepted: {}", stderr(&output));
     assert_eq!(names_of_tokens(data), before);
 }
+
+#[test]
+fn a_real_server_is_found_by_its_directory_and_shows_what_was_said_to_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let data = dir.path().join("data").to_str().expect("text").to_owned();
+    let sim = Running::start(&["sim", "--listen", "127.0.0.1:0"]);
+    let server = Running::start(&["serve", "--listen", "127.0.0.1:0", "--upstream", sim.url(), "--data-dir", &data]);
+    let body =
+        json!({ "model": "sim", "stream": false, "messages": [{ "role": "user", "content": "Trim the sails" }] });
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let request = reqwest::Client::new().post(format!("{}/api/chat", server.url())).body(body.to_string());
+    runtime.block_on(async { request.send().await.expect("an answer").bytes().await.expect("a body") });
+    let output = top(&["--once", "--data-dir", &data], None);
+    let page = stdout(&output);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(page.contains("Trim the sails") && page.contains("enforce, Ollama up"), "{page}");
+    let told = stdout(&top(&["--json", "--data-dir", &data], None));
+    let told: Value = serde_json::from_str(&told).expect("json");
+    assert_eq!((&told["caller"]["sees_all"], &told["totals"]["turns"]["none"]), (&json!(true), &json!(1)));
+    assert!(names_of_tokens(&data).iter().all(|name| !name.contains("command")), "its tokens are gone");
+}

@@ -105,7 +105,7 @@ fn number(id: &str) -> Result<ConversationId, Refusal> {
 }
 
 /// What is one person's is not kept by anything on the way.
-fn no_store(mut response: Response<ResponseBody>) -> Response<ResponseBody> {
+pub(crate) fn no_store(mut response: Response<ResponseBody>) -> Response<ResponseBody> {
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }

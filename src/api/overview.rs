@@ -18,7 +18,7 @@ use crate::events;
 use crate::ollama::models::Model;
 use crate::proxy::respond::{self, Refusal, ResponseBody};
 use crate::proxy::{Gateway, turns_by_action};
-use crate::store::{ConversationRow, Reads, StoreError};
+use crate::store::{ConversationRow, Disk, Reads, StoreError};
 
 const DEFAULT_LIMIT: u32 = 50;
 const MAX_LIMIT: u32 = 200;
@@ -37,13 +37,14 @@ pub(crate) async fn overview(
     let seen = gateway.probe.seen(gateway.upstream()).await;
     let user = Arc::clone(&caller.user);
     let owner = (!all).then(|| Arc::clone(&user));
+    let store = Arc::clone(&gateway.store);
     let read = move |reads: &Reads| {
         let rows = reads.recent_conversations(owner.as_deref(), limit)?;
         let shown = rows.iter().map(|row| conversation(reads, row, &user)).collect::<Result<Vec<_>, _>>()?;
         let latest = reads.latest_events(owner.as_deref(), events)?;
-        Ok((shown, latest, reads.last_event_id()?))
+        Ok((shown, latest, reads.last_event_id()?, store.disk().unwrap_or_default()))
     };
-    let (mut conversations, latest, last_event) = blocking(gateway, read).await?;
+    let (mut conversations, latest, last_event, disk) = blocking(gateway, read).await?;
     for shown in &mut conversations {
         let writing = shown["id"].as_i64().is_some_and(|id| gateway.checkpoints.is_writing(id));
         shown["writing_checkpoint"] = writing.into();
@@ -66,7 +67,7 @@ pub(crate) async fn overview(
             "version": seen.version,
             "error": seen.error,
         },
-        "store": store(gateway),
+        "store": about_store(gateway, disk),
         "totals": totals(gateway),
         "models": gateway.models.known().iter().map(|known| model(gateway, known)).collect::<Vec<_>>(),
         "conversations": conversations,
@@ -76,15 +77,15 @@ pub(crate) async fn overview(
     Ok(no_store(respond::json(StatusCode::OK, answer.to_string())))
 }
 
-fn store(gateway: &Gateway) -> Value {
-    let (stats, disk) = (gateway.store.stats(), gateway.store.disk().unwrap_or_default());
+fn about_store(gateway: &Gateway, disk: Disk) -> Value {
+    let stats = gateway.store.stats();
     json!({
         "healthy": gateway.store.healthy(),
         "waiting_changes": stats.waiting,
         "commits": stats.commits,
         "failed_commits": stats.failed_commits,
         "last_commit_ms": stats.last_commit_us as f64 / 1000.0,
-        "size_bytes": disk.size_bytes,
+        "size_bytes": disk.size_bytes(),
         "free_bytes": disk.free_bytes,
     })
 }

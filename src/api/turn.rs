@@ -77,7 +77,8 @@ impl Receipt {
     /// The number that a message had in the client's list, by its place in the history. System prompts are not in
     /// the history, and mostly come first.
     fn number(&self, seq: u32, system_prompts: u32) -> u32 {
-        let run = self.places.iter().find(|[place, _, count]| (*place..*place + *count).contains(&seq));
+        let after = self.places.partition_point(|[place, _, _]| *place <= seq);
+        let run = after.checked_sub(1).map(|index| self.places[index]).filter(|[place, _, count]| seq < place + count);
         run.map_or(seq + system_prompts, |[place, number, _]| number + (seq - place))
     }
 }

@@ -172,8 +172,15 @@ async fn run(gateway: &Gateway, job: Job, phase: &watch::Sender<Phase>) {
     let deadline = started + gateway.config.checkpoint.timeout;
     let mut deferrals = 0;
     let mut active = gateway.checkpoints.active.subscribe();
+    // The notes are then made without the model.
+    let failed = |reason: String| {
+        tracing::warn!(conversation = job.turn.conversation, reason, "a model has not written a checkpoint");
+        gateway.metrics.compaction_failed(Compacting::Checkpoint);
+        told("checkpoint.failed", json!({ "reason": reason }));
+    };
     while !draft.is_written() {
         let Some(_turn) = model_is_free(gateway, &mut active, deadline, phase).await else {
+            failed("the model was not free within checkpoint.timeout_s".to_owned());
             draft.give_up();
             break;
         };
@@ -185,17 +192,17 @@ async fn run(gateway: &Gateway, job: Job, phase: &watch::Sender<Phase>) {
             biased;
             () = busy => true,
             stepped = tokio::time::timeout_at(deadline, draft.step(gateway, &job)) => {
-                if !matches!(stepped, Ok(Ok(()))) {
-                    gateway.metrics.compaction_failed(Compacting::Checkpoint);
-                }
-                if let Ok(Err(error)) = &stepped {
-                    tracing::warn!(conversation = job.turn.conversation, %error, "a model could not write a checkpoint");
-                    told("checkpoint.failed", json!({ "reason": error.to_string() }));
-                }
-                if matches!(stepped, Ok(Ok(()))) {
-                    told("checkpoint.progress", json!({ "done": draft.done(), "of": draft.of() }));
-                } else {
-                    draft.give_up();
+                let trouble = match stepped {
+                    Ok(Ok(())) => None,
+                    Ok(Err(error)) => Some(error.to_string()),
+                    Err(_) => Some("the model took longer than checkpoint.timeout_s".to_owned()),
+                };
+                match trouble {
+                    None => told("checkpoint.progress", json!({ "done": draft.done(), "of": draft.of() })),
+                    Some(reason) => {
+                        failed(reason);
+                        draft.give_up();
+                    }
                 }
                 false
             }
@@ -205,16 +212,13 @@ async fn run(gateway: &Gateway, job: Job, phase: &watch::Sender<Phase>) {
             phase.send_replace(Phase::Deferred);
             told("checkpoint.deferred", json!({ "times": deferrals, "done": draft.done(), "of": draft.of() }));
             if deferrals >= MAX_DEFERRALS {
+                failed(format!("the model was needed elsewhere {deferrals} times"));
                 draft.give_up();
             }
         }
     }
     match draft.keep(gateway, &job).await {
         Ok(()) => gateway.metrics.compacted(Compacting::Checkpoint, started.elapsed()),
-        Err(reason) => {
-            tracing::warn!(conversation = job.turn.conversation, reason, "a checkpoint was not kept");
-            gateway.metrics.compaction_failed(Compacting::Checkpoint);
-            told("checkpoint.failed", json!({ "reason": reason }));
-        }
+        Err(reason) => failed(format!("the checkpoint was not kept: {reason}")),
     }
 }

@@ -8,7 +8,6 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use clap::Args;
 use owo_colors::{OwoColorize, Stream::Stdout, Style};
-use serde_json::Value;
 
 use super::data::{DataDir, shown, when};
 use super::{Outcome, stop_signal};
@@ -129,61 +128,6 @@ fn tell(row: &EventRow) {
         when(row.at).if_supports_color(Stdout, |text| text.dimmed()),
         row.kind.if_supports_color(Stdout, |text| text.style(style)),
         conversation,
-        shown(&sentence(&row.kind, &serde_json::from_str(&row.body).unwrap_or_default())),
+        shown(&events::sentence(&row.kind, &serde_json::from_str(&row.body).unwrap_or_default())),
     );
-}
-
-/// An event in words.
-fn sentence(kind: &str, body: &Value) -> String {
-    let number = |name: &str| body[name].as_u64().unwrap_or(0);
-    let text = |name: &str| body[name].as_str().unwrap_or_default();
-    let messages = || format!("{} to {}", body["messages"][0], body["messages"][1]);
-    match kind {
-        "warning" => text("text").to_owned(),
-        "refused" => format!("{} tokens do not fit into {} ({})", number("tokens"), number("limit"), text("usage")),
-        "compression" => {
-            let (before, after) = (number("tokens_before"), number("tokens_after"));
-            format!("at {}: {before} tokens became {after}", text("usage"))
-        }
-        "rollover" => {
-            let (before, after) = (number("tokens_before"), number("tokens_after"));
-            let (usage, messages, snapshot) = (text("usage"), number("messages"), text("snapshot"));
-            format!("at {usage}: {before} tokens became {after}; {messages} messages are kept in {snapshot}")
-        }
-        "checkpoint.started" => format!("notes on messages {} are being written by {}", messages(), text("model")),
-        "checkpoint.progress" => format!("{} of {} parts are written", number("done"), number("of")),
-        "checkpoint.deferred" => format!("put off {} time(s): somebody else needs the model", number("times")),
-        "checkpoint.failed" => text("reason").to_owned(),
-        "checkpoint.waited" => {
-            let outcome = if body["written"] == true { "" } else { ", and went on without it" };
-            format!("a request waited {:.1} s for it{outcome}", body["seconds"].as_f64().unwrap_or(0.0))
-        }
-        "checkpoint.written" => {
-            let (tokens, author) = (number("tokens"), text("author"));
-            format!("notes on messages {}: {tokens} tokens, written by {author}", messages())
-        }
-        _ => body.to_string(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn every_kind_has_words_of_its_own() {
-        for kind in KINDS {
-            let said = sentence(kind, &json!({ "text": "a text", "reason": "a reason", "usage": "96.0%" }));
-            assert!(!said.is_empty() && !said.starts_with('{'), "{kind}: {said}");
-        }
-        assert_eq!(sentence("new.kind", &json!({ "a": 1 })), "{\"a\":1}");
-    }
-
-    #[test]
-    fn a_rollover_says_what_became_of_it() {
-        let body = json!({ "tokens_before": 7200, "tokens_after": 1300, "usage": "103.4%", "messages": 41, "snapshot": "snapshot-1" });
-        let wanted = "at 103.4%: 7200 tokens became 1300; 41 messages are kept in snapshot-1";
-        assert_eq!(sentence("rollover", &body), wanted);
-    }
 }

@@ -219,7 +219,8 @@ impl Config {
             return Err(value("checkpoint.wait_s", "must be between 0 and 3600"));
         }
         if !raw.log.otlp_endpoint.is_empty() && !is_plain_url(&raw.log.otlp_endpoint) {
-            return Err(value("log.otlp_endpoint", "must look like http://127.0.0.1:4318, without a user or password"));
+            let reason = "must look like http://127.0.0.1:4318, without a user or password; https is not spoken here";
+            return Err(value("log.otlp_endpoint", reason));
         }
         let windows = raw.models.iter().filter_map(|(name, model)| Some((full_name(name), model.window?)));
         let windows = windows.collect();
@@ -286,8 +287,7 @@ fn allowed_hosts(written: &[String], listen: SocketAddr) -> Vec<String> {
 fn is_plain_url(text: &str) -> bool {
     let uri = text.parse::<http::Uri>().ok();
     uri.is_some_and(|uri| {
-        let known = matches!(uri.scheme_str(), Some("http" | "https"));
-        known && uri.authority().is_some_and(|authority| !authority.as_str().contains('@'))
+        uri.scheme_str() == Some("http") && uri.authority().is_some_and(|authority| !authority.as_str().contains('@'))
     })
 }
 
@@ -344,7 +344,9 @@ fn read_file(path: &Path) -> Result<toml::Table, ConfigError> {
 /// An error quotes the line that it is about; a line with a secret is not for a log.
 fn unsaid(reason: &str) -> String {
     let line = |line: &str| match line.split_once(" | ") {
-        Some((number, text)) if text.contains("secret") => format!("{number} | secret … (not shown)"),
+        Some((number, text)) if ["secret", "urls", "://"].iter().any(|mark| text.contains(mark)) => {
+            format!("{number} | … (not shown, because there may be a secret in it)")
+        }
         _ => line.to_owned(),
     };
     reason.lines().map(line).collect::<Vec<_>>().join("\n")
@@ -384,7 +386,9 @@ fn overlay_variable(table: &mut toml::Table, name: &str, value: &str) -> Result<
             Err(_) => {}
         }
     }
-    Err(error(format!("`{value}` is not a value for {section}.{key}")))
+    // Addresses of webhooks are secrets, too.
+    let shown = if section == "webhooks" { "what it holds" } else { &format!("`{value}`") };
+    Err(error(format!("{shown} is not a value for {section}.{key}")))
 }
 
 #[cfg(test)]

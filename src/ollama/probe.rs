@@ -8,7 +8,7 @@ use tokio::sync::Mutex;
 use super::client::Upstream;
 
 /// An answer is believed this long.
-const FRESH_FOR: Duration = Duration::from_secs(5);
+const FRESH_FOR: Duration = Duration::from_secs(2);
 
 /// Whoever wants to know must not wait for an upstream that does not answer.
 const WITHIN: Duration = Duration::from_millis(1500);

@@ -1,7 +1,7 @@
 //! `GET /loadline/events`: what happens, as it happens, as server-sent events.
 //!
 //! Each event has a number. A reader that comes back with `Last-Event-ID` gets everything it missed, from
-//! disk, and then goes on live. `?kind=` and `?conversation=` narrow the feed, `?last=` begins that many events ago.
+//! disk, and then goes on live. `?kind=`, `?conversation=` and, for admins, `?user=` narrow the feed; `?last=` begins that many events ago.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +30,11 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 /// How often a quiet stream looks whether its reader may still listen.
 const RECHECK: Duration = Duration::from_secs(2);
 
+/// Many readers do not all wake at once, so that whoever chats does not wait for them: a few at a time, a moment apart.
+const AT_ONCE: u32 = 8;
+const PACE: Duration = Duration::from_millis(2);
+const STEPS: u32 = 32;
+
 /// As many events as a reader may ask to begin with.
 const MOST_BEFORE: u32 = 1000;
 
@@ -39,10 +44,14 @@ struct Wanted {
     /// None: all kinds.
     kinds: Vec<String>,
     conversation: Option<ConversationId>,
+    /// For those who hear of all.
+    user: Option<String>,
 }
 
 struct Feed {
     gateway: Arc<Gateway>,
+    /// How long after the first reader this one looks.
+    later: Duration,
     caller: Caller,
     changes: watch::Receiver<u64>,
     last: i64,
@@ -66,7 +75,11 @@ pub(super) async fn stream(
     head: &Parts,
 ) -> Result<Response<ResponseBody>, Refusal> {
     let query = Query::read(head.uri.query())?;
-    let wanted = Wanted { kinds: query.all("kind"), conversation: query.number("conversation")? };
+    let wanted = Wanted {
+        kinds: query.all("kind"),
+        conversation: query.number("conversation")?,
+        user: query.get("user").map(str::to_owned),
+    };
     if let Some(unknown) = wanted.kinds.iter().find(|kind| !KINDS.iter().any(|known| is_of(known, kind))) {
         return Err(invalid("kind", &format!("there is no kind `{unknown}`; there are {}", KINDS.join(", "))));
     }
@@ -74,8 +87,15 @@ pub(super) async fn stream(
     let last = begins_after(gateway, caller, head, &query).await?;
     let streams = gateway.metrics.event_streams.clone();
     streams.inc();
-    let feed =
-        Feed { gateway: Arc::clone(gateway), caller: caller.clone(), changes, last, wanted, _open: Open(streams) };
+    let feed = Feed {
+        gateway: Arc::clone(gateway),
+        later: PACE * (streams.get().max(0) as u32 / AT_ONCE % STEPS),
+        caller: caller.clone(),
+        changes,
+        last,
+        wanted,
+        _open: Open(streams),
+    };
     let stopping = gateway.stopping.clone();
     let body = StreamBody::new(stream::unfold(feed, move |mut feed| {
         let stopping = stopping.clone();
@@ -143,7 +163,10 @@ impl Feed {
             if !told.is_empty() {
                 continue;
             }
-            let _ = tokio::time::timeout(RECHECK, self.changes.changed()).await;
+            let woken = tokio::time::timeout(RECHECK, self.changes.changed()).await.is_ok();
+            if woken && !self.later.is_zero() {
+                tokio::time::sleep(self.later).await;
+            }
             if quiet_since.elapsed() >= HEARTBEAT {
                 return Some(Bytes::from_static(b": still here\n\n"));
             }
@@ -156,5 +179,6 @@ impl Feed {
         theirs
             && (kinds.is_empty() || kinds.iter().any(|kind| is_of(&told.kind, kind)))
             && self.wanted.conversation.is_none_or(|id| told.conversation == Some(id))
+            && self.wanted.user.as_ref().is_none_or(|user| told.user.as_ref() == Some(user))
     }
 }

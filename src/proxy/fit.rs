@@ -122,7 +122,6 @@ impl Fit {
         match self {
             Self::Fits(fitted) => Ok(*fitted),
             Self::TooLarge(too_large) => {
-                metrics.turn(Action::Refused, "refused");
                 metrics.arrived(too_large.report.arrived);
                 let refusal = Refusal::new(StatusCode::BAD_REQUEST, too_large.message);
                 Err(Refusal { report: Some(Box::new(too_large.report)), ..refusal })

@@ -192,7 +192,7 @@ impl Line<'_> {
                 }
                 Ok(Sent::Overflow(_, response) | Sent::Error(response)) => {
                     recording.end_without_answer(TurnStatus::Failed, Some(&fitted.report), None).await;
-                    return Ok(error_answer(gateway, &fitted, response));
+                    return Ok(error_answer(&fitted, response));
                 }
                 Err(refusal) => {
                     recording.end_without_answer(TurnStatus::Failed, Some(&fitted.report), None).await;
@@ -232,7 +232,6 @@ impl Line<'_> {
             let dialect = self.dialect;
             Watcher::new(dialect, framing, self.finish(recording, active, fitted, sent_at))
         } else {
-            self.gateway.metrics.turn(fitted.report.action, "failed");
             let report = fitted.report.clone();
             tokio::spawn(async move { recording.end_without_answer(TurnStatus::Failed, Some(&report), None).await });
             Watcher::nobody()
@@ -273,13 +272,12 @@ impl Line<'_> {
             let written = tokio::task::spawn_blocking(move || facts.write());
             async move { written.await.ok() }.boxed()
         });
-        let tally = tally(&model, self.request, &fitted);
+        let tally = off_the_worker(self.plain.len(), || tally(&model, self.request, &fitted));
         let span = Span::current();
         move |answer, ending| {
             let _in_span = span.enter();
             let complete = ending == Ending::Complete;
             let metrics = &gateway.metrics;
-            metrics.turn(fitted.report.action, ending.name());
             metrics.prompt(fitted.report.arrived, fitted.report.sent.total, tally);
             metrics.upstream_took(dialect.name(), sent_at.elapsed());
             metrics.unreadable.inc_by(u64::from(answer.unreadable));
@@ -307,18 +305,20 @@ impl Line<'_> {
 /// What is known now of a request is noted in its span.
 fn note(recording: &Recording, model: &Model, fitted: &Fitted) {
     let (span, report) = (Span::current(), &fitted.report);
-    span.record("conversation", recording.turn.conversation);
-    span.record("turn", recording.id());
-    span.record("model", &model.name);
-    span.record("window", fitted.window);
-    span.record("limit_tokens", report.sent.limit);
-    span.record("arrived_tokens", report.arrived.total);
-    span.record("forwarded_tokens", report.sent.total);
-    span.record("basis", report.basis.name());
-    span.record("action", report.action.name());
-    if let Some(snapshot) = &report.snapshot {
-        span.record("snapshot", snapshot);
-    }
+    // All at once: each time costs a log in JSON a reading of what it has.
+    tracing::record_all!(
+        span,
+        conversation = recording.turn.conversation,
+        turn = recording.id(),
+        model = model.name,
+        window = fitted.window,
+        limit_tokens = report.sent.limit,
+        arrived_tokens = report.arrived.total,
+        forwarded_tokens = report.sent.total,
+        basis = report.basis.name(),
+        action = report.action.name(),
+        snapshot = report.snapshot
+    );
 }
 
 /// What a prompt was spared. Behind a front that an earlier turn has used already, the upstream reads only what is
@@ -504,10 +504,9 @@ async fn classify(gateway: &Gateway, response: Response<Incoming>) -> Result<Sen
     }
     let (mut head, body) = response.into_parts();
     let unreadable = |_| {
-        Refusal::new(
-            StatusCode::BAD_GATEWAY,
-            format!("an error of upstream {} could not be read", gateway.upstream().name()),
-        )
+        let name = gateway.upstream().name();
+        let refusal = Refusal::new(StatusCode::BAD_GATEWAY, format!("an error of upstream {name} could not be read"));
+        Refusal { trouble: Some(UpstreamTrouble::Broken), ..refusal }
     };
     let body = Limited::new(body, MAX_ERROR_BYTES).collect().await.map_err(unreadable)?.to_bytes();
     strip_hop_by_hop(&mut head.headers);
@@ -546,8 +545,7 @@ async fn learn(gateway: &Gateway, model: &Model, request: &Request<'_>, fitted: 
 }
 
 /// An error of the upstream, with what we know added to its headers.
-fn error_answer(gateway: &Gateway, fitted: &Fitted, response: Response<Bytes>) -> Response<ResponseBody> {
-    gateway.metrics.turn(fitted.report.action, "failed");
+fn error_answer(fitted: &Fitted, response: Response<Bytes>) -> Response<ResponseBody> {
     // A turn without an answer has no receipt.
     let report = Report { receipt: None, ..fitted.report.clone() };
     let (head, body) = response.into_parts();

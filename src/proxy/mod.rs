@@ -60,7 +60,7 @@ use crate::webhooks::Deliveries;
 use conversations::Conversations;
 pub use own::check as check_request;
 pub(crate) use own::turns_by_action;
-use passage::{OurOwn, Passage};
+use passage::{OurOwn, Passage, Watched};
 use respond::{Refusal, ResponseBody};
 
 /// Of the store's eight readers.
@@ -135,7 +135,7 @@ impl Gateway {
             keys: Keys::new(Arc::clone(&store), config.auth_required),
             store,
             vectors: Arc::default(),
-            webhooks: Deliveries::new(&metrics.webhook_deliveries),
+            webhooks: Deliveries::new(&metrics.webhook_deliveries, config.webhooks.receivers.len()),
             metrics,
             probe: Probe::default(),
             started_at: now_ms(),
@@ -155,6 +155,7 @@ impl Gateway {
     pub async fn delete(&self, user: &str, conversation: ConversationId) -> Result<(), StoreError> {
         self.conversations.bury(conversation);
         let deleted = self.store.delete(conversation).await;
+        self.events.forget(conversation).await;
         self.memos.forget(user);
         self.vectors.clear();
         if matches!(&deleted, Err(error) if !matches!(error, StoreError::Rejected(_))) {
@@ -164,7 +165,7 @@ impl Gateway {
     }
 
     /// Answers one request. Never fails: whatever goes wrong becomes an answer.
-    pub async fn handle(self: &Arc<Self>, request: Request<Incoming>) -> Response<ResponseBody> {
+    pub async fn handle(self: &Arc<Self>, request: Request<Incoming>) -> Response<Watched> {
         let path = path::normalise(request.uri().path());
         let shape = ErrorShape::of_path(path.as_deref().unwrap_or(request.uri().path()));
         let passage = Passage::begin(self, request.method(), path.as_deref().ok());

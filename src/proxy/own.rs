@@ -1,8 +1,6 @@
 //! The routes that are ours: exact counts, dry runs, probes.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::request::Parts;
@@ -16,7 +14,7 @@ use super::headers::Report;
 use super::respond::{self, Refusal, ResponseBody};
 use super::{Gateway, feed};
 use crate::api::auth::Caller;
-use crate::api::{overview, turn};
+use crate::api::{no_store, overview, turn};
 use crate::context::Action;
 use crate::dialect::{Dialect, Request};
 use crate::ollama::count::count;
@@ -27,9 +25,6 @@ use crate::telemetry::metrics::{Metrics, Now};
 const CHECK: &str = "/loadline/check";
 const RECEIPTS: &str = "/loadline/receipts/";
 const TURNS: &str = "/loadline/turns/";
-
-/// A probe is asked every few seconds and must not pile up.
-const READY_WITHIN: Duration = Duration::from_secs(2);
 
 /// Whether a path is ours to answer.
 pub(super) fn is_ours(path: &str) -> bool {
@@ -126,11 +121,11 @@ async fn metrics(gateway: &Arc<Gateway>) -> Result<Response<ResponseBody>, Refus
         store_healthy: gateway.store.healthy(),
         queue_changes: stats.waiting,
         queue_bytes: stats.waiting_bytes,
-        size_bytes: disk.size_bytes,
+        size_bytes: disk.size_bytes(),
         free_bytes: disk.free_bytes,
         conversations: conversations.unwrap_or_default(),
         conversations_in_memory: gateway.conversations.len(),
-        webhook_lag_events: gateway.webhooks.lag.load(Ordering::Relaxed),
+        webhook_lag_events: gateway.webhooks.lag(),
     };
     let text = gateway.metrics.text(now).map_err(|error| {
         tracing::error!(%error, "the metrics could not be written");
@@ -148,23 +143,14 @@ async fn read_receipt(gateway: &Gateway, caller: &Caller, id: String) -> Result<
     let failed = || Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the store cannot be read right now");
     let row = read.map_err(|_| failed())?.map_err(|_| failed())?.filter(|row| *row.user == *caller.user);
     let row = row.ok_or_else(|| Refusal::new(StatusCode::NOT_FOUND, "there is no such receipt"))?;
-    Ok(respond::json(StatusCode::OK, row.body))
+    Ok(no_store(respond::json(StatusCode::OK, row.body)))
 }
 
 /// Ready when the upstream answers.
 async fn ready(gateway: &Gateway) -> Result<Response<ResponseBody>, Refusal> {
-    let asked = gateway.upstream().call(Method::GET, "/api/version", None);
-    let Ok(answered) = tokio::time::timeout(READY_WITHIN, asked).await else {
-        return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the upstream does not answer"));
-    };
-    match answered {
-        Ok((status, _)) if status.is_success() => {
-            Ok(respond::json(StatusCode::OK, json!({ "status": "ready" }).to_string()))
-        }
-        Ok((status, _)) => {
-            Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, format!("the upstream answers with {status}")))
-        }
-        Err(error) => Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())),
+    match gateway.probe.seen(gateway.upstream()).await.error {
+        None => Ok(respond::json(StatusCode::OK, json!({ "status": "ready" }).to_string())),
+        Some(error) => Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, error)),
     }
 }
 

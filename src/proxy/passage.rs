@@ -10,7 +10,6 @@ use std::time::Instant;
 use bytes::Bytes;
 use http::{Method, Response};
 use http_body::{Body, Frame, SizeHint};
-use http_body_util::BodyExt;
 use pin_project_lite::pin_project;
 use tracing::Span;
 use tracing::field::Empty;
@@ -41,7 +40,7 @@ impl Passage {
         let span = tracing::info_span!(
             "request",
             route,
-            dialect = Empty,
+            dialect = dialect.map(Dialect::name),
             conversation = Empty,
             turn = Empty,
             model = Empty,
@@ -55,15 +54,14 @@ impl Passage {
             snapshot = Empty,
             status = Empty,
         );
-        if let Some(dialect) = dialect {
-            span.record("dialect", dialect.name());
+        if route != EVENTS {
+            gateway.metrics.in_flight.inc();
         }
-        gateway.metrics.in_flight.inc();
         Self { gateway: Arc::clone(gateway), span, route, dialect, started: Instant::now(), status: 0, action: "" }
     }
 
     /// The head of the answer is known; the rest is watched until it is over.
-    pub(super) fn answered(mut self, response: Response<ResponseBody>) -> Response<ResponseBody> {
+    pub(super) fn answered(mut self, response: Response<ResponseBody>) -> Response<Watched> {
         self.status = response.status().as_u16();
         self.span.record("status", self.status);
         if self.dialect.is_some() {
@@ -75,7 +73,7 @@ impl Passage {
         if is_upstreams && response.status().is_server_error() && response.extensions().get::<OurOwn>().is_none() {
             self.gateway.metrics.upstream_trouble(UpstreamTrouble::Status);
         }
-        response.map(|body| Watched { body, passage: self }.boxed_unsync())
+        response.map(|body| Watched { body, passage: self })
     }
 }
 
@@ -85,24 +83,30 @@ pub(super) struct OurOwn;
 
 impl Drop for Passage {
     fn drop(&mut self) {
-        self.gateway.metrics.in_flight.dec();
+        if self.route != EVENTS {
+            self.gateway.metrics.in_flight.dec();
+        }
         if self.status == 0 {
             // The client has gone before there was an answer: nobody was told anything.
             return;
         }
         let dialect = self.dialect.map_or("", Dialect::name);
+        // A stream of events lasts as long as somebody listens: that is no time that anything took.
+        let took = (self.route != EVENTS).then(|| self.started.elapsed());
         let handled = Handled { route: self.route, dialect, action: self.action, status: self.status };
-        self.gateway.metrics.handled(handled, self.started.elapsed());
+        self.gateway.metrics.handled(handled, took);
     }
 }
 
 const RELAY: &str = "relay";
+const EVENTS: &str = "events";
 
 fn route(dialect: Option<Dialect>, path: Option<&str>) -> &'static str {
     match (dialect, path) {
         (Some(dialect), _) => dialect.path(),
         (None, Some(path)) if api::is_ours(path) => "history",
         (None, Some(path)) if crate::dashboard::is_ours(path) => "dashboard",
+        (None, Some("/loadline/events")) => EVENTS,
         (None, Some(path)) if own::is_ours(path) => "own",
         (None, _) => RELAY,
     }
@@ -110,7 +114,7 @@ fn route(dialect: Option<Dialect>, path: Option<&str>) -> &'static str {
 
 pin_project! {
     /// A body, and the request that it answers.
-    struct Watched {
+    pub struct Watched {
         #[pin]
         body: ResponseBody,
         passage: Passage,
@@ -131,5 +135,11 @@ impl Body for Watched {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+impl std::fmt::Debug for Watched {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Watched").field("route", &self.passage.route).finish_non_exhaustive()
     }
 }

@@ -16,7 +16,7 @@ use super::fit::Fitted;
 use super::headers::Report;
 use super::observe::{Commit, Ending};
 use super::respond::Refusal;
-use crate::context::{Message, Role};
+use crate::context::{Action, Message, Role};
 use crate::dialect::{Answer, Dialect, Prompt, Request};
 use crate::events::{self, Event};
 use crate::store::{BeginTurn, Change, FinishTurn, NewMessage, Rejection, StoreError, TurnStatus};
@@ -100,6 +100,7 @@ impl Recording {
         event: Option<Event>,
     ) {
         self.ended = true;
+        self.count(status, report);
         let events = event.map(|event| event.of(&self.turn, events::now_ms())).into_iter().collect();
         let finish = FinishTurn { events, ..self.finish(status, report) };
         if let Err(error) = self.gateway.events.submit(Change::Finish(finish)).await {
@@ -115,6 +116,7 @@ impl Recording {
             Ending::Incomplete => TurnStatus::Incomplete,
             Ending::Cancelled => TurnStatus::Cancelled,
         };
+        self.count(status, Some(&fitted.report));
         let message = answer.message();
         let said_something = !message.text.is_empty() || !message.tool_calls.is_empty() || !message.thinking.is_empty();
         // A whole answer that says nothing is an answer: the client will send it back.
@@ -160,6 +162,10 @@ impl Recording {
         })
     }
 
+    fn count(&self, status: TurnStatus, report: Option<&Report>) {
+        self.gateway.metrics.turn(report.map_or(Action::None, |report| report.action), status);
+    }
+
     fn finish(&self, status: TurnStatus, report: Option<&Report>) -> FinishTurn {
         FinishTurn {
             turn: self.id.clone(),
@@ -181,6 +187,7 @@ impl Recording {
 impl Drop for Recording {
     fn drop(&mut self) {
         if !self.ended && tokio::runtime::Handle::try_current().is_ok() {
+            self.count(TurnStatus::Cancelled, None);
             let finish = self.finish(TurnStatus::Cancelled, None);
             tokio::spawn(self.gateway.events.submit(Change::Finish(finish)));
         }

@@ -5,7 +5,10 @@
 //! without `num_ctx` really gets. Everything else in them stays as it came, byte by byte; what cannot be read passes
 //! unchanged. `context.tell_window = false` leaves them alone.
 
+use std::time::Duration;
+
 use bytes::Bytes;
+use futures_util::{StreamExt, stream};
 use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH};
 use http::request::Parts;
 use http::{Method, Response, StatusCode};
@@ -20,6 +23,8 @@ use super::respond::{Refusal, ResponseBody};
 use crate::context::Window;
 use crate::json::{Fields, array, range_in, splice};
 use crate::ollama::client::full;
+use crate::ollama::count::off_the_worker;
+use crate::telemetry::metrics::UpstreamTrouble;
 
 const SHOW: &str = "/api/show";
 const LIST: &str = "/v1/models";
@@ -29,6 +34,10 @@ const MAX_QUESTION_BYTES: usize = 1 << 20;
 
 /// With all its lists, the description of a large vocabulary has 20 MB.
 const MAX_ANSWER_BYTES: usize = 64 << 20;
+
+/// Models of a list that are asked for at once, and how long all of them may take.
+const AT_ONCE: usize = 8;
+const WITHIN: Duration = Duration::from_secs(3);
 
 /// The fields in which servers of this kind tell a window.
 const WINDOW_FIELDS: [&str; 3] = ["context_length", "context_window", "max_model_len"];
@@ -57,9 +66,19 @@ pub(super) async fn told(
     strip_hop_by_hop(&mut head.headers);
     let broken = |_| {
         let name = gateway.upstream().name();
-        Refusal::new(StatusCode::BAD_GATEWAY, format!("the answer of upstream {name} could not be read"))
+        let refusal = Refusal::new(StatusCode::BAD_GATEWAY, format!("the answer of upstream {name} could not be read"));
+        Refusal { trouble: Some(UpstreamTrouble::Broken), ..refusal }
     };
-    let answer = Limited::new(body, MAX_ANSWER_BYTES).collect().await.map_err(broken)?.to_bytes();
+    let answer = Limited::new(body, MAX_ANSWER_BYTES).collect();
+    let silent = |_| {
+        let refusal = Refusal::new(
+            StatusCode::GATEWAY_TIMEOUT,
+            "the upstream has been silent for too long (upstream.idle_timeout_s)",
+        );
+        Refusal { trouble: Some(UpstreamTrouble::Timeout), ..refusal }
+    };
+    let answer = tokio::time::timeout(gateway.config.idle_timeout, answer).await.map_err(silent)?;
+    let answer = answer.map_err(broken)?.to_bytes();
     let answer = match head.status {
         StatusCode::OK => rewritten(gateway, path, &question, &answer).await.unwrap_or(answer),
         _ => answer,
@@ -78,13 +97,22 @@ async fn rewritten(gateway: &Gateway, path: &str, question: &[u8], answer: &Byte
             None => question.text("name").ok()??,
         };
         let window = gateway.models.window_by_name(&name).await?;
-        return shown(answer, window).map(Bytes::from);
+        return off_the_worker(answer.len(), || shown(answer, window)).map(Bytes::from);
     }
     let listed = listed(answer)?;
-    let mut windows = Vec::with_capacity(listed.len());
-    for (name, end) in listed {
-        windows.extend(gateway.models.window_by_name(&name).await.map(|window| (end, window)));
-    }
+    let asked = listed.into_iter().map(|(name, end)| async move {
+        let window = gateway.models.window_by_name(&name).await;
+        window.map(|window| (end, window))
+    });
+    // Those that cannot be asked in time are listed as they are.
+    let mut windows: Vec<(usize, Window)> = Vec::new();
+    let asking = async {
+        let mut told = stream::iter(asked).buffered(AT_ONCE);
+        while let Some(found) = told.next().await {
+            windows.extend(found);
+        }
+    };
+    let _in_time_or_not = tokio::time::timeout(WITHIN, asking).await;
     let part = |(end, window): (usize, Window)| {
         let fields = WINDOW_FIELDS.map(|name| format!(",\"{name}\":{window}")).concat();
         (end..end, fields)

@@ -112,6 +112,8 @@ pub enum TurnStatus {
 }
 
 impl TurnStatus {
+    pub const ALL: [Self; 5] = [Self::Complete, Self::Incomplete, Self::Cancelled, Self::Failed, Self::Refused];
+
     pub fn name(self) -> &'static str {
         match self {
             Self::Complete => "complete",

@@ -66,11 +66,6 @@ pub enum Durability {
     Normal,
 }
 
-/// The files of a data directory that grow: the database and its write-ahead log.
-pub fn growing_files(dir: &Path) -> [PathBuf; 2] {
-    [open::database_path(dir), open::log_path(dir)]
-}
-
 /// Where the process that has the directory can be reached.
 pub fn serving_at(dir: &Path) -> Option<String> {
     open::announced(dir)

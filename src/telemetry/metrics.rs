@@ -10,7 +10,7 @@ use prometheus::{
 };
 
 use crate::context::{Action, Basis, Tokens, Usage};
-use crate::store::Committed;
+use crate::store::{Committed, TurnStatus};
 
 /// Seconds, from what memory does to what a large model on a small machine takes.
 const SECONDS: [f64; 16] =
@@ -68,9 +68,6 @@ impl UpstreamTrouble {
         }
     }
 }
-
-/// How a turn ended.
-pub const ENDINGS: [&str; 5] = ["complete", "incomplete", "cancelled", "failed", "refused"];
 
 /// What one request did.
 #[derive(Debug, Clone, Copy)]
@@ -255,8 +252,8 @@ impl Metrics {
                 "Turns of conversations, by what was done and how they ended.",
                 &["action", "ending"],
             )?,
-            tokens_arrived: make.counter("tokens_arrived_total", "Tokens of prompts as they arrived at the gate.")?,
-            tokens_forwarded: make.counter("tokens_forwarded_total", "Tokens of prompts as they left the gate.")?,
+            tokens_arrived: make.counter("tokens_arrived_total", "Tokens of prompts that were answered, as they arrived at the gate.")?,
+            tokens_forwarded: make.counter("tokens_forwarded_total", "Tokens of prompts that were answered, as they left the gate.")?,
             tokens_saved: make.counter(
                 "tokens_saved_total",
                 "Tokens of history that a compaction kept out of a prompt, counted for each prompt.",
@@ -265,7 +262,7 @@ impl Metrics {
                 .counter("tokens_recalled_total", "Tokens of passages that were put back into prompts.")?,
             prefill_avoided: make.counter(
                 "prefill_tokens_avoided_total",
-                "Forwarded tokens behind an unchanged front, estimated, in turns where the upstream alone would have cut the prompt and read it all again.",
+                "Forwarded tokens behind an unchanged front, estimated and at most, in turns where the upstream alone would have cut the prompt and read it all again.",
             )?,
             usage: make.histogram(
                 "context_usage_ratio",
@@ -324,7 +321,7 @@ impl Metrics {
             event_streams: make.gauge("event_streams", "Event streams that are open.")?,
             webhook_deliveries: make.counters(
                 "webhook_deliveries_total",
-                "Calls of webhooks, by what came of them.",
+                "Events delivered by webhooks, calls that were made again, and events that were given up.",
                 &["outcome"],
             )?,
             commits: Commits {
@@ -346,8 +343,7 @@ impl Metrics {
     /// What may be asked for before it happens.
     fn begin_at_nought(&self) {
         for action in Action::ALL {
-            let endings = ENDINGS.into_iter().filter(|ending| (action == Action::Refused) == (*ending == "refused"));
-            endings.for_each(|ending| add(&self.turns, &[action.name(), ending], 0));
+            TurnStatus::ALL.into_iter().for_each(|ending| add(&self.turns, &[action.name(), ending.name()], 0));
         }
         for kind in Compacting::ALL.map(Compacting::name) {
             add(&self.compactions, &[kind], 0);
@@ -368,14 +364,17 @@ impl Metrics {
         }
     }
 
-    pub fn handled(&self, handled: Handled, took: Duration) {
+    /// What has no end of its own took no time.
+    pub fn handled(&self, handled: Handled, took: Option<Duration>) {
         let mut digits = [0; 3];
         add(&self.requests, &[handled.route, handled.dialect, handled.action, status(handled.status, &mut digits)], 1);
-        observe(&self.request_seconds, handled.route, took.as_secs_f64());
+        if let Some(took) = took {
+            observe(&self.request_seconds, handled.route, took.as_secs_f64());
+        }
     }
 
-    pub fn turn(&self, action: Action, ending: &'static str) {
-        add(&self.turns, &[action.name(), ending], 1);
+    pub fn turn(&self, action: Action, ending: TurnStatus) {
+        add(&self.turns, &[action.name(), ending.name()], 1);
     }
 
     pub fn prompt(&self, arrived: Usage, forwarded: Tokens, tally: Tally) {
@@ -394,8 +393,8 @@ impl Metrics {
 
     /// How many turns an action was taken in.
     pub fn of_action(&self, action: Action) -> u64 {
-        let of = |ending| value(&self.turns, &[action.name(), ending]);
-        ENDINGS.into_iter().map(of).sum()
+        let of = |ending: TurnStatus| value(&self.turns, &[action.name(), ending.name()]);
+        TurnStatus::ALL.into_iter().map(of).sum()
     }
 
     pub fn count_compared(&self, basis: Basis, predicted: Tokens, reported: Tokens) {
@@ -461,7 +460,7 @@ impl Metrics {
     }
 }
 
-/// Labels are written here and nowhere else, so there is always a metric for them.
+/// Labels are of our own making, so there is always a metric for them.
 fn add(counters: &IntCounterVec, labels: &[&str], amount: u64) {
     if let Ok(counter) = counters.get_metric_with_label_values(labels) {
         counter.inc_by(amount);

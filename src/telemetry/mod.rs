@@ -9,7 +9,7 @@ mod otlp;
 
 use std::io::IsTerminal;
 
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
@@ -22,11 +22,11 @@ pub use otlp::Traces;
 pub fn start_logging(config: &LogConfig) -> Result<Option<Traces>, String> {
     let filter = EnvFilter::try_new(&config.filter).map_err(|error| format!("log.filter: {error}"))?;
     let traces = config.otlp_endpoint.as_deref().map(Traces::to).transpose()?;
-    // What the sending of traces itself logs and does is nobody's request.
-    let ours = Targets::new().with_target("loadline", tracing::Level::INFO);
+    // Spans of ours and nothing else: not what is logged meanwhile, nor what sending them does.
+    let ours = filter_fn(|about| about.is_span() && about.target().starts_with("loadline"));
     let sending = traces.as_ref().map(|traces| {
         let layer = tracing_opentelemetry::layer().with_tracer(traces.tracer()).with_location(false);
-        layer.with_threads(false).with_filter(ours)
+        layer.with_threads(false).with_tracked_inactivity(false).with_filter(ours)
     });
     let colours = std::io::stderr().is_terminal();
     let lines = tracing_subscriber::fmt::layer().with_ansi(colours).with_writer(std::io::stderr);

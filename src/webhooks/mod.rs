@@ -34,7 +34,7 @@ const BATCH: u32 = 100;
 /// While many events are delivered, how often it is stored how far that has come. A crash repeats no more than this.
 const SAVE_EVERY: Duration = Duration::from_secs(1);
 
-/// A wake-up may get lost when whoever caused an event is gone by then.
+/// Nobody relies on being woken.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// Longer files hold no secret.
@@ -48,20 +48,25 @@ pub struct Deliveries {
     pub retried: IntCounter,
     /// Events that were given up.
     pub dropped: IntCounter,
-    /// Events that are not yet dealt with, those that nobody asked for included.
-    pub lag: AtomicU64,
+    /// Of each receiver: events that are not yet dealt with, those that nobody asked for included.
+    lags: Vec<AtomicU64>,
 }
 
 impl Deliveries {
     /// Counts where the metrics do.
-    pub fn new(counters: &IntCounterVec) -> Self {
+    pub fn new(counters: &IntCounterVec, receivers: usize) -> Self {
         let outcome = |name: &str| counters.with_label_values(&[name]);
         Self {
             delivered: outcome("delivered"),
             retried: outcome("retried"),
             dropped: outcome("dropped"),
-            lag: AtomicU64::new(0),
+            lags: (0..receivers).map(|_| AtomicU64::new(0)).collect(),
         }
+    }
+
+    /// How far the slowest receiver is behind, in events.
+    pub fn lag(&self) -> u64 {
+        self.lags.iter().map(|lag| lag.load(Ordering::Relaxed)).max().unwrap_or(0)
     }
 }
 
@@ -95,11 +100,12 @@ pub async fn start(gateway: &Arc<Gateway>, backoff: Backoff) -> Result<(), Start
     let https = config.receivers.iter().any(Receiver::is_https);
     let calls = Calls::new(https, key, config.timeout).map_err(StartError::Tls)?;
     let reading = Arc::new(Semaphore::new(1));
-    for receiver in &config.receivers {
+    for (number, receiver) in config.receivers.iter().enumerate() {
         let done = known_or_now(gateway, receiver.cursor()).await?;
         tracing::info!(%receiver, after_event = done, "a receiver is called when something happens");
         let follower = Follower {
             gateway: Arc::clone(gateway),
+            number,
             receiver: receiver.clone(),
             calls: calls.clone(),
             backoff,
@@ -108,7 +114,6 @@ pub async fn start(gateway: &Arc<Gateway>, backoff: Backoff) -> Result<(), Start
             saved: done,
             saved_at: Instant::now(),
             newest: done,
-            told_lag: 0,
         };
         tokio::spawn(follower.run());
     }
@@ -140,6 +145,8 @@ async fn known_or_now(gateway: &Gateway, name: String) -> Result<i64, StoreError
 /// Tells one receiver of one event after the other.
 struct Follower {
     gateway: Arc<Gateway>,
+    /// Which of the receivers.
+    number: usize,
     receiver: Receiver,
     calls: Calls,
     backoff: Backoff,
@@ -151,8 +158,6 @@ struct Follower {
     saved: i64,
     saved_at: Instant,
     newest: i64,
-    /// Our part of the lag.
-    told_lag: u64,
 }
 
 /// What became of an event.
@@ -170,16 +175,18 @@ impl Follower {
             // The store writes what it was given before it closes.
             drop(self.gateway.store.submit(self.cursor()));
         }
-        self.tell_lag(0);
     }
 
     async fn follow(&mut self) {
         let mut changes = self.gateway.events.changes();
         loop {
             changes.mark_unchanged();
-            let rows = self.read().await;
-            if rows.is_empty() {
+            let read = self.read().await;
+            if read.as_ref().is_some_and(Vec::is_empty) {
                 self.tell_lag(0);
+            }
+            let rows = read.unwrap_or_default();
+            if rows.is_empty() {
                 let _woken_or_not = tokio::time::timeout(LOOK_EVERY, changes.changed()).await;
                 continue;
             }
@@ -189,6 +196,7 @@ impl Follower {
                 if kinds.is_empty() || kinds.iter().any(|kind| is_of(&row.kind, kind)) {
                     called = true;
                     if let Fate::Gone = self.deliver(&row).await {
+                        self.gateway.webhooks.dropped.inc();
                         return;
                     }
                 }
@@ -206,12 +214,11 @@ impl Follower {
     }
 
     /// The next events. None when the store cannot be read: there will be another try.
-    async fn read(&mut self) -> Vec<EventRow> {
+    async fn read(&mut self) -> Option<Vec<EventRow>> {
         let done = self.done;
-        let read = self.ask(move |reader| Ok((reader.events(done, BATCH)?, reader.last_event_id()?))).await;
-        let (rows, newest) = read.unwrap_or((Vec::new(), self.newest));
+        let (rows, newest) = self.ask(move |reader| Ok((reader.events(done, BATCH)?, reader.last_event_id()?))).await?;
         self.newest = newest;
-        rows
+        Some(rows)
     }
 
     async fn ask<T: Send + 'static>(
@@ -264,10 +271,10 @@ impl Follower {
         self.tell_lag(self.newest.saturating_sub(self.done).unsigned_abs());
     }
 
-    fn tell_lag(&mut self, lag: u64) {
-        // Wraps on the way down, as the sum does.
-        self.gateway.webhooks.lag.fetch_add(lag.wrapping_sub(self.told_lag), Ordering::Relaxed);
-        self.told_lag = lag;
+    fn tell_lag(&self, lag: u64) {
+        if let Some(told) = self.gateway.webhooks.lags.get(self.number) {
+            told.store(lag, Ordering::Relaxed);
+        }
     }
 
     fn cursor(&self) -> Change {

@@ -18,16 +18,18 @@ const PATIENCE: Duration = Duration::from_secs(40);
 
 /// A driver that ends with the test.
 pub(super) struct Browser {
-    driver: Child,
     address: String,
     client: Client,
+    _driver: Driver,
 }
 
-impl Drop for Browser {
+struct Driver(Child);
+
+impl Drop for Driver {
     fn drop(&mut self) {
         // The driver takes its browser with it.
-        let _ = Command::new("kill").args(["-TERM", &self.driver.id().to_string()]).status();
-        let _ = self.driver.wait();
+        let _ = Command::new("kill").args(["-TERM", &self.0.id().to_string()]).status();
+        let _ = self.0.wait();
     }
 }
 
@@ -37,7 +39,7 @@ pub(super) async fn browser() -> Option<Browser> {
         std::env::var("LOADLINE_REQUIRE").is_ok_and(|names| names.split(',').any(|name| name.trim() == "browser"));
     let spawned = Command::new("chromedriver").arg("--port=0").stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
     let mut driver = match spawned {
-        Ok(driver) => driver,
+        Ok(driver) => Driver(driver),
         Err(error) if required => panic!("LOADLINE_REQUIRE names browser, but chromedriver does not start: {error}"),
         Err(_) => {
             let thread = std::thread::current();
@@ -46,7 +48,7 @@ pub(super) async fn browser() -> Option<Browser> {
             return None;
         }
     };
-    let mut said = BufReader::new(driver.stdout.take().expect("piped")).lines().map_while(Result::ok);
+    let mut said = BufReader::new(driver.0.stdout.take().expect("piped")).lines().map_while(Result::ok);
     let port = said.find_map(|line| {
         let (_, port) = line.rsplit_once("started successfully on port ")?;
         port.trim_end_matches('.').parse::<u16>().ok()
@@ -60,7 +62,14 @@ pub(super) async fn browser() -> Option<Browser> {
     });
     let Value::Object(options) = options else { unreachable!("it is an object") };
     let client = ClientBuilder::new(HttpConnector::new()).capabilities(options).connect(&address).await;
-    Some(Browser { driver, client: client.expect("a session"), address })
+    match client {
+        Ok(client) => Some(Browser { address, client, _driver: driver }),
+        Err(error) if required => panic!("LOADLINE_REQUIRE names browser, but there is no session: {error}"),
+        Err(error) => {
+            tell(&format!("skipped a test in the browser: chromedriver has no chromium ({error})"));
+            None
+        }
+    }
 }
 
 /// The dashboard of a stage.

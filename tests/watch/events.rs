@@ -98,6 +98,53 @@ fn event(text: &str) -> loadline::store::Change {
 }
 
 #[tokio::test]
+async fn an_event_that_nobody_waited_for_is_told_all_the_same() {
+    let stage = Stage::new().await;
+    let mut reader = Reader::open(&stage, "", &[]).await;
+    warned(&stage, "first").await;
+    assert_eq!(reader.next().await.0, 1);
+    // A client that goes away takes whoever waits for the commit with it.
+    drop(stage.gateway.events.submit(event("nobody waits")));
+    assert_eq!(reader.next().await.1["text"], "nobody waits");
+    let counted = "loadline_events_total{kind=\"warning\"} 2";
+    assert!(stage.get("/metrics").await.text.lines().any(|line| line == counted));
+}
+
+#[tokio::test]
+async fn a_reader_that_catches_up_while_others_are_told_gets_each_event_once() {
+    let stage = Stage::new().await;
+    for number in 0..700 {
+        stage.gateway.store.submit(event(&number.to_string())).await.expect("stored");
+    }
+    let mut live = Reader::open(&stage, "", &[]).await;
+    let mut behind = Reader::open(&stage, "", &[("last-event-id", "0")]).await;
+    for wanted in 1..=700 {
+        if wanted % 70 == 0 {
+            stage.gateway.events.submit(event("meanwhile")).await.expect("stored");
+            assert_eq!(live.next().await.0, 700 + wanted / 70);
+        }
+        assert_eq!(behind.next().await.0, wanted);
+    }
+    for wanted in 701..=710 {
+        assert_eq!(behind.next().await.0, wanted);
+    }
+}
+
+#[tokio::test]
+async fn what_was_told_of_a_deleted_conversation_is_not_told_again() {
+    let stage = Stage::new().await;
+    let token = stage.token("local").await;
+    warned(&stage, "secret").await;
+    let mut reader = Reader::open(&stage, "", &[("last-event-id", "0")]).await;
+    assert_eq!(reader.next().await.0, 1);
+    let bearer = format!("Bearer {token}");
+    assert_eq!(stage.send("DELETE", "/api/conversations/1", "", &[("authorization", &bearer)]).await.status, 204);
+    warned(&stage, "other").await;
+    let mut again = Reader::open(&stage, "", &[("last-event-id", "0")]).await;
+    assert_eq!(again.next().await.0, 2);
+}
+
+#[tokio::test]
 async fn many_readers_all_get_every_event_in_order() {
     let stage = Stage::new().await;
     let mut readers = Vec::new();
@@ -152,6 +199,8 @@ async fn a_user_hears_of_their_own_and_an_admin_of_all() {
         stage.post_with("/api/chat", body.to_string(), &[("authorization", &bearer(token))]).await;
     }
     assert_eq!(hers.next().await.1["user"], "alice");
+    let mut only = Reader::open(&stage, "?user=alice&last=100", &[("authorization", &bearer(&admin))]).await;
+    assert_eq!(only.next().await.1["user"], "alice");
     let (first, second) = (all.next().await.1, all.next().await.1);
     assert_eq!((first["user"].as_str(), second["user"].as_str()), (Some("bob"), Some("alice")));
 }

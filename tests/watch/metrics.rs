@@ -6,7 +6,7 @@ use loadline::api::auth::Scope;
 use loadline::sim::{Fault, SimConfig};
 use serde_json::json;
 
-use crate::deploy::{expressions, metric_of, names_in};
+use crate::deploy::{documented_names, expressions, metric_of, names_in};
 use crate::flow::filled_to;
 use crate::stage::{Stage, words};
 
@@ -34,6 +34,8 @@ async fn every_metric_that_the_dashboard_and_the_alerts_ask_for_exists() {
     assert!(asked.len() > 20, "{asked:?}");
     let missing: Vec<&String> = asked.iter().filter(|name| !exists.contains(metric_of(name, is_histogram))).collect();
     assert!(missing.is_empty(), "nobody tells {missing:?}; there are {exists:?}");
+    let documented = documented_names();
+    assert_eq!(exists.iter().copied().collect::<Vec<_>>(), documented.iter().map(String::as_str).collect::<Vec<_>>());
 }
 
 #[tokio::test]
@@ -100,6 +102,7 @@ async fn an_upstream_that_is_not_there_is_told() {
     let text = stage.get("/metrics").await.text;
     assert_eq!(value(&text, "loadline_upstream_up"), 0.0);
     assert_eq!(value(&text, "loadline_upstream_errors_total{reason=\"unreachable\"}"), 1.0);
+    assert_eq!(value(&text, "loadline_turns_total{action=\"none\",ending=\"failed\"}"), 1.0);
 }
 
 #[tokio::test]

@@ -87,7 +87,10 @@ impl Demo {
             fleet::sail(&client, &stage).await?;
             say!("\n{}", "Now look at it".if_supports_color(Stdout, |text| text.bold()));
             say!("  Dashboard   http://{}/loadline/", stage.proxy);
-            say!("  Token       {}", stage.token);
+            match stage.token.as_str() {
+                "" => say!("  Token       one that you have, or `loadline token create NAME --data-dir …` makes one"),
+                token => say!("  Token       {token}"),
+            }
             say!("\nIt runs until Ctrl-C, with one chat going on. Try it yourself, the model is called `sim`:");
             say!(
                 "  curl -i http://{}/api/chat -d '{{\"model\":\"sim\",\"stream\":false,\"messages\":[{{\"role\":\"user\",\"content\":\"Ahoy\"}}]}}'",

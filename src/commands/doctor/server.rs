@@ -8,11 +8,10 @@ pub(super) async fn look(announced: Option<&str>, upstream_url: &str) -> Vec<Che
     let Some(address) = announced else { return vec![not_running()] };
     match who(address).await {
         Who::Loadline(health) => running(address, &health, upstream_url),
-        // An address of a server that did not come to its end stays where it was written.
-        Who::Nobody => vec![not_running()],
-        Who::Ollama | Who::Other => vec![Check::warn(
+        // Whoever has announced itself has the directory for as long as it lives.
+        Who::Nobody | Who::Ollama | Who::Other => vec![Check::fail(
             "running",
-            format!("{address}, which the last server has announced, does not answer as a Loadline"),
+            format!("a loadline has this directory, and {address} does not answer as one"),
             "restart `loadline serve`; if it hangs, its log says on what",
         )],
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::finding::Check;
 use super::tokens::{file_token, first_token, tokens};
 use crate::events::now_ms;
-use crate::store::{Checked, ReadOnly, RecentLimit, StoreError, growing_files, open_read_only};
+use crate::store::{Checked, Disk, ReadOnly, RecentLimit, StoreError, disk, open_read_only};
 
 const CHECK_TIME: Duration = Duration::from_secs(5);
 
@@ -49,7 +49,8 @@ pub(super) fn look(dir: &Path, auth_required: bool) -> (Vec<Check>, Past) {
         directory(dir, metadata.is_dir(), metadata.mode(), metadata.uid() == us, writable.is_ok()),
         files(dir, metadata.mode(), &shared_files(dir)),
     ];
-    let [database, log] = growing_files(dir).map(|path| fs::metadata(path).map_or(0, |metadata| metadata.len()));
+    let room = disk(dir);
+    let (database, log) = room.as_ref().map_or((0, 0), |room| (room.database_bytes, room.log_bytes));
     let mut past = Past::default();
     match open_read_only(dir) {
         Ok(store) => {
@@ -62,7 +63,7 @@ pub(super) fn look(dir: &Path, auth_required: bool) -> (Vec<Check>, Past) {
         }
         Err(error) => checks.push(unopened(&error)),
     }
-    checks.push(free_space(dir, database));
+    checks.push(free_space(room));
     (checks, past)
 }
 
@@ -207,9 +208,9 @@ fn size(database: u64, log: u64) -> Check {
     )
 }
 
-fn free_space(dir: &Path, database: u64) -> Check {
-    match rustix::fs::statvfs(dir) {
-        Ok(disk) => space(disk.f_bavail.saturating_mul(disk.f_frsize), database),
+fn free_space(room: io::Result<Disk>) -> Check {
+    match room {
+        Ok(room) => space(room.free_bytes, room.database_bytes),
         Err(error) => Check::skip("disk", format!("free space is not told: {error}")),
     }
 }

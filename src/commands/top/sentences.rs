@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::super::data::shown;
 use super::model::Event;
+use crate::events;
 
 /// Marks that may pile up on one letter; a tower of them would hang over the lines around it.
 const MARKS_ON_A_LETTER: usize = 2;
@@ -72,77 +73,14 @@ fn moves_its_neighbours(char: char) -> bool {
         | '\u{1f3fb}'..='\u{1f3ff}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// One event, for people.
+/// One event, for people: its kind and what it says.
 pub(super) fn sentence(event: &Event) -> String {
-    let field = |name: &str| Field(event.more.get(name));
-    let text = match event.kind.as_str() {
-        "warning" => field("text").to_string(),
-        "refused" => {
-            format!("refused: {} tokens are too many for {} ({})", field("tokens"), field("limit"), field("usage"))
-        }
-        "checkpoint.started" => {
-            format!("checkpoint begun: {} reads messages {}", field("model"), field("messages").range())
-        }
-        "checkpoint.progress" => format!("checkpoint: {} of {} parts are written", field("done"), field("of")),
-        "checkpoint.deferred" => {
-            format!("checkpoint put off, {} times now: {} of {} parts", field("times"), field("done"), field("of"))
-        }
-        "checkpoint.failed" => format!("checkpoint failed: {}", field("reason")),
-        "checkpoint.waited" => {
-            let written = event.more.get("written").and_then(Value::as_bool).unwrap_or_default();
-            let end = if written { "and it was written" } else { "and went on without it" };
-            format!("waited {} s for a checkpoint, {end}", field("seconds"))
-        }
-        "checkpoint.written" => {
-            let (messages, author) = (field("messages").range(), field("author"));
-            format!("checkpoint written by {author}: messages {messages} in {} tokens", field("tokens"))
-        }
-        "compression" => {
-            let (before, after) = (field("tokens_before"), field("tokens_after"));
-            format!("compression: {before} tokens became {after} of {} ({})", field("limit"), field("usage"))
-        }
-        "rollover" => {
-            let (before, after) = (field("tokens_before"), field("tokens_after"));
-            format!(
-                "rollover: {before} tokens became {after} of {} ({}); {} messages are in {}",
-                field("limit"),
-                field("usage"),
-                field("messages"),
-                field("snapshot")
-            )
-        }
-        other => unknown(other, event),
-    };
-    plain(&text)
-}
-
-/// A kind that this version has not heard of: plainly everything it says.
-fn unknown(kind: &str, event: &Event) -> String {
-    let fields = event.more.iter().map(|(name, value)| format!("{name} {}", Field(Some(value))));
-    let fields: Vec<String> = fields.collect();
-    if fields.is_empty() { kind.to_owned() } else { format!("{kind}: {}", fields.join(", ")) }
-}
-
-/// A field as it may be, or not be.
-struct Field<'a>(Option<&'a Value>);
-
-impl std::fmt::Display for Field<'_> {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.0 {
-            None => out.write_str("?"),
-            Some(Value::String(text)) => out.write_str(text),
-            Some(value) => write!(out, "{value}"),
-        }
-    }
-}
-
-impl Field<'_> {
-    /// The first and the last.
-    fn range(&self) -> String {
-        match self.0.and_then(Value::as_array).map(Vec::as_slice) {
-            Some([first, last]) => format!("{first} to {last}"),
-            _ => self.to_string(),
-        }
+    let said = events::sentence(&event.kind, &Value::Object(event.more.clone()));
+    match event.kind.as_str() {
+        // It says itself what it is.
+        "warning" => plain(&said),
+        kind if said.is_empty() => plain(kind),
+        kind => plain(&format!("{}: {said}", kind.replace('.', " "))),
     }
 }
 
@@ -156,53 +94,14 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_is_a_sentence() {
-        for (event, expected) in [
-            (json!({ "kind": "warning", "text": "INFO: Context at 72.4%" }), "INFO: Context at 72.4%"),
-            (
-                json!({ "kind": "refused", "tokens": 9000, "limit": 6963, "usage": "129.3%" }),
-                "refused: 9000 tokens are too many for 6963 (129.3%)",
-            ),
-            (
-                json!({ "kind": "checkpoint.started", "messages": [2, 31], "model": "smollm2" }),
-                "checkpoint begun: smollm2 reads messages 2 to 31",
-            ),
-            (json!({ "kind": "checkpoint.progress", "done": 1, "of": 3 }), "checkpoint: 1 of 3 parts are written"),
-            (
-                json!({ "kind": "checkpoint.deferred", "times": 2, "done": 1, "of": 3 }),
-                "checkpoint put off, 2 times now: 1 of 3 parts",
-            ),
-            (json!({ "kind": "checkpoint.failed", "reason": "no answer" }), "checkpoint failed: no answer"),
-            (
-                json!({ "kind": "checkpoint.waited", "seconds": 1.5, "written": false }),
-                "waited 1.5 s for a checkpoint, and went on without it",
-            ),
-            (
-                json!({ "kind": "checkpoint.written", "checkpoint": "c", "author": "smollm2", "messages": [2, 11], "tokens": 120 }),
-                "checkpoint written by smollm2: messages 2 to 11 in 120 tokens",
-            ),
-            (
-                json!({ "kind": "compression", "tokens_before": 6700, "tokens_after": 4100, "limit": 6963, "usage": "96.2%" }),
-                "compression: 6700 tokens became 4100 of 6963 (96.2%)",
-            ),
-            (
-                json!({ "kind": "rollover", "snapshot": "snapshot-1", "tokens_before": 7200, "tokens_after": 1300,
-                        "limit": 6963, "usage": "103.4%", "messages": 41 }),
-                "rollover: 7200 tokens became 1300 of 6963 (103.4%); 41 messages are in snapshot-1",
-            ),
-        ] {
-            assert_eq!(said(event), expected);
-        }
-    }
-
-    #[test]
-    fn a_kind_from_the_future_and_one_with_nothing_in_it_are_shown_plainly() {
+    fn an_event_is_its_kind_and_what_it_says() {
+        assert_eq!(said(json!({ "kind": "warning", "text": "INFO: Context at 72.4%" })), "INFO: Context at 72.4%");
+        assert_eq!(said(json!({ "kind": "checkpoint.failed", "reason": "no answer" })), "checkpoint failed: no answer");
         assert_eq!(
             said(json!({ "kind": "mutiny", "hands": 3, "cook": "in\u{1b}[2Jnocent" })),
             "mutiny: hands 3, cook in\u{fffd}[2Jnocent"
         );
         assert_eq!(said(json!({ "kind": "calm" })), "calm");
-        assert_eq!(said(json!({ "kind": "compression" })), "compression: ? tokens became ? of ? (?)");
     }
 
     #[test]

@@ -51,7 +51,7 @@ export function statusStrip(host) {
 
 /** What is wrong right now, as one sentence; null when nothing is. */
 export function alarm(o) {
-  if (!o.store.healthy) return 'The store cannot write. Chats are held back until it can, so that nothing is lost.';
+  if (!o.store.healthy) return 'The store cannot write. Chats are refused until it can, so that nothing is lost.';
   if (!o.upstream.up) return `Ollama does not answer at ${o.upstream.url}${o.upstream.error ? `: ${o.upstream.error}` : '.'}`;
   return null;
 }

@@ -188,17 +188,18 @@ impl Reads {
 
     /// Those that were used last first, of one user or of all. Beyond the latest turns, the newest conversations.
     pub fn recent_conversations(&self, user: Option<&str>, limit: u32) -> Result<Vec<ConversationRow>, StoreError> {
-        let sql =
-            "SELECT conversation_id FROM (SELECT conversation_id, number FROM turns ORDER BY number DESC LIMIT ?1)
-            GROUP BY conversation_id ORDER BY max(number) DESC";
-        let used: Vec<ConversationId> = self.many(sql, [LATEST_TURNS], |row| row.get(0))?;
+        let sql = "SELECT conversation_id
+            FROM (SELECT conversation_id, number FROM turns ORDER BY number DESC LIMIT ?1)
+            JOIN conversations ON conversations.id = conversation_id
+            WHERE ?2 IS NULL OR user_id = (SELECT id FROM users WHERE name = ?2)
+            GROUP BY conversation_id ORDER BY max(number) DESC LIMIT ?3";
+        let used: Vec<ConversationId> = self.many(sql, params![LATEST_TURNS, user, limit], |row| row.get(0))?;
         let mut found: Vec<ConversationRow> = Vec::new();
         for id in used {
-            let row = self.conversation(id)?.filter(|row| user.is_none_or(|user| row.user == user));
-            found.extend(row);
-            if found.len() >= limit as usize {
-                return Ok(found);
-            }
+            found.extend(self.conversation(id)?);
+        }
+        if found.len() >= limit as usize {
+            return Ok(found);
         }
         let newest = self.conversations(user, None, limit)?;
         let others: Vec<_> = newest.into_iter().filter(|row| found.iter().all(|known| known.id != row.id)).collect();
