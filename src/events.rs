@@ -139,8 +139,8 @@ impl Events {
         let told = tokio::spawn(async move {
             let stored = ack.await;
             if stored.is_ok() {
-                changed.send_modify(|version| *version += 1);
                 kinds.iter().for_each(|kind| published.with_label_values(&[*kind]).inc());
+                changed.send_modify(|version| *version += 1);
             }
             stored
         });
