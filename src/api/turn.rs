@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::auth::Caller;
 use super::query::Query;
 use super::views::{self, time};
-use super::{blocking, no_store};
+use super::{no_store, reading_much};
 use crate::context::Front;
 use crate::context::identity::ConversationId;
 use crate::history;
@@ -100,7 +100,7 @@ pub(crate) async fn turn(
         }
         shown(reads, conversation, &row, before).map(Some)
     };
-    let shown = blocking(gateway, read).await?.ok_or_else(not_found)?;
+    let shown = reading_much(gateway, read).await?.ok_or_else(not_found)?;
     Ok(no_store(respond::json(StatusCode::OK, shown.to_string())))
 }
 
@@ -109,14 +109,9 @@ fn shown(reads: &Reads, conversation: ConversationId, row: &TurnRow, before: Opt
     let receipt: Receipt = stored.and_then(|row| serde_json::from_str(&row.body).ok()).unwrap_or_default();
     let system = history::system_prompts(&row.system);
     let prompts = if row.dialect == "anthropic" { 0 } else { system.len() as u32 };
-    // The last place that is wanted: the turn's own end, or the one before a number.
-    let end = match before {
-        Some(before) => {
-            let wanted = |seq: &u32| i64::from(receipt.number(*seq, prompts)) < before;
-            (1..=row.last_seq).rev().find(wanted).unwrap_or(0)
-        }
-        None => row.last_seq,
-    };
+    // The last place that is wanted: the turn's own end, or the one before a place.
+    let end = before.map_or(row.last_seq, |before| (before - 1).clamp(0, i64::from(row.last_seq)) as u32);
+    let left = row.status != "refused" && row.arrived_tokens.is_some();
     let first = end.saturating_sub(AT_ONCE);
     let mut messages = match row.branch {
         Some(branch) => reads.path_to(branch, end, first)?,
@@ -129,8 +124,9 @@ fn shown(reads: &Reads, conversation: ConversationId, row: &TurnRow, before: Opt
         let (text, cut) = shortened(&message.text);
         let calls = history::calls(message);
         json!({
+            "place": message.seq,
             "number": number,
-            "fate": receipt.fate(number),
+            "fate": if left { receipt.fate(number) } else { "kept" },
             "role": message.role,
             "text": text,
             "cut": cut,
@@ -144,7 +140,7 @@ fn shown(reads: &Reads, conversation: ConversationId, row: &TurnRow, before: Opt
         let (text, cut) = shortened(&message.text);
         json!({ "role": message.role, "text": text, "cut": cut, "at": time(message.created_at), "status": message.status })
     };
-    let mut shown = views::load(row).unwrap_or_else(|| json!({ "turn": row.number, "status": row.status }));
+    let mut shown = views::load(row).unwrap_or_else(|| uncounted(row));
     shown["conversation"] = conversation.into();
     shown["finished_at"] = row.finished_at.map(time).into();
     shown["snapshot"] = receipt.snapshot.as_deref().into();
@@ -155,6 +151,15 @@ fn shown(reads: &Reads, conversation: ConversationId, row: &TurnRow, before: Opt
     shown["earlier"] = first.into();
     shown["answer"] = answer.as_ref().map(answered).into();
     Ok(shown)
+}
+
+/// A turn that ended before it was counted.
+fn uncounted(row: &TurnRow) -> Value {
+    json!({
+        "turn": row.number, "at": time(row.at), "model": row.model, "dialect": row.dialect, "status": row.status,
+        "action": null, "basis": null, "arrived_tokens": null, "sent_tokens": null, "limit_tokens": null,
+        "reported_tokens": null, "usage": null, "receipt": null,
+    })
 }
 
 /// What left instead of messages, with its text.

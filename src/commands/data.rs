@@ -172,5 +172,8 @@ pub(super) fn when(at_ms: i64) -> String {
 
 /// A text that a terminal shows as it is, and does not obey.
 pub(super) fn shown(text: &str) -> String {
-    text.chars().map(|char| if char.is_control() && !matches!(char, '\n' | '\t') { '\u{fffd}' } else { char }).collect()
+    let obeyed = |char: char| char.is_control() && !matches!(char, '\n' | '\t');
+    // These turn around what stands beside them.
+    let turning = |char| matches!(char, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.chars().map(|char| if obeyed(char) || turning(char) { '\u{fffd}' } else { char }).collect()
 }

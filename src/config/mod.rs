@@ -218,6 +218,9 @@ impl Config {
         if !(0.0..=3600.0).contains(&raw.checkpoint.wait_s) {
             return Err(value("checkpoint.wait_s", "must be between 0 and 3600"));
         }
+        if let Err(error) = tracing_subscriber::EnvFilter::try_new(&raw.log.filter) {
+            return Err(value("log.filter", &error.to_string()));
+        }
         if !raw.log.otlp_endpoint.is_empty() && !is_plain_url(&raw.log.otlp_endpoint) {
             let reason = "must look like http://127.0.0.1:4318, without a user or password; https is not spoken here";
             return Err(value("log.otlp_endpoint", reason));
@@ -287,7 +290,9 @@ fn allowed_hosts(written: &[String], listen: SocketAddr) -> Vec<String> {
 fn is_plain_url(text: &str) -> bool {
     let uri = text.parse::<http::Uri>().ok();
     uri.is_some_and(|uri| {
-        uri.scheme_str() == Some("http") && uri.authority().is_some_and(|authority| !authority.as_str().contains('@'))
+        uri.scheme_str() == Some("http")
+            && uri.path() == "/"
+            && uri.authority().is_some_and(|authority| !authority.as_str().contains('@'))
     })
 }
 

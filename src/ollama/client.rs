@@ -134,9 +134,27 @@ impl Upstream {
             .header(header::CONTENT_TYPE, "application/json")
             .body(full(body.unwrap_or_default()))
             .map_err(|error| unreadable(error.into()))?;
+        self.answer(request, MAX_CONTROL_BYTES).await
+    }
+
+    /// The same for a question whose answer is short.
+    pub async fn ask(&self, path: &str, max_bytes: usize) -> Result<(http::StatusCode, Bytes), UpstreamError> {
+        let mut request = Request::new(full(Bytes::new()));
+        if let Ok(uri) = path.parse() {
+            *request.uri_mut() = uri;
+        }
+        self.answer(request, max_bytes).await
+    }
+
+    async fn answer(
+        &self,
+        request: Request<RequestBody>,
+        max_bytes: usize,
+    ) -> Result<(http::StatusCode, Bytes), UpstreamError> {
+        let unreadable = |error: BoxError| UpstreamError::Unreadable(self.name(), error.to_string());
         let response = self.send(request).await?;
         let status = response.status();
-        let body = Limited::new(response.into_body(), MAX_CONTROL_BYTES).collect();
+        let body = Limited::new(response.into_body(), max_bytes).collect();
         let timed_out =
             |_| UpstreamError::Timeout { upstream: self.name(), seconds: self.first_byte_timeout.as_secs() };
         let body = tokio::time::timeout(self.first_byte_timeout, body).await.map_err(timed_out)?.map_err(unreadable)?;

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use dashmap::DashMap;
 use http::{Method, StatusCode};
 use tokio::sync::OnceCell;
@@ -30,7 +31,10 @@ const OLLAMA_DEFAULT_WINDOW: Window = 4096;
 const MAX_UNLEARNABLE: usize = 10_000;
 
 /// Models that are remembered without their vocabularies.
-const MAX_SKETCHES: usize = 1000;
+const MAX_SKETCHES: usize = 10_000;
+
+/// How long a list of loaded models is good for those who only want to tell.
+const LOADED_FOR: Duration = Duration::from_secs(2);
 
 /// Below this Ollama raises a requested window.
 const SMALLEST_WINDOW: Window = 4;
@@ -42,6 +46,8 @@ pub struct Models {
     models: Arc<DashMap<String, Arc<OnceCell<Arc<Model>>>>>,
     /// Models that nobody has talked to yet, without their vocabularies.
     sketches: DashMap<String, (Arc<Model>, Instant)>,
+    /// Which models are loaded, as `/api/ps` has just said.
+    loaded: tokio::sync::Mutex<Option<(Instant, Bytes)>>,
     configured_window: Box<dyn ConfiguredWindow>,
     traits: Arc<UpstreamTraits>,
 }
@@ -150,6 +156,7 @@ impl Models {
             upstream,
             models: Arc::default(),
             sketches: DashMap::default(),
+            loaded: tokio::sync::Mutex::default(),
             configured_window,
             traits: Arc::default(),
         }
@@ -268,14 +275,28 @@ impl Models {
         }
         let shown = self.show(name, false).await.ok()?;
         let model = Arc::new(Model::new(name.to_owned(), shown, Arc::clone(&self.traits)));
-        if !model.knows_default_window() {
-            self.look_up_loaded_window(&model).await;
+        if !model.knows_default_window()
+            && let Some(window) = self.loaded_window_of(&key).await
+        {
+            model.learn_window(window);
         }
         if self.sketches.len() >= MAX_SKETCHES {
             self.sketches.clear();
         }
         self.sketches.insert(key, (Arc::clone(&model), Instant::now()));
         Some(self.window(&model, None).0)
+    }
+
+    /// The window of a model that is loaded. A list of models is one question.
+    async fn loaded_window_of(&self, key: &str) -> Option<Window> {
+        let mut loaded = self.loaded.lock().await;
+        if loaded.as_ref().is_none_or(|(at, _)| at.elapsed() >= LOADED_FOR) {
+            let answer = self.upstream.call(Method::GET, "/api/ps", None).await.ok();
+            let body = answer.filter(|(status, _)| *status == StatusCode::OK).map(|(_, body)| body);
+            *loaded = Some((Instant::now(), body.unwrap_or_default()));
+        }
+        let (_, body) = loaded.as_ref()?;
+        loaded_window(std::str::from_utf8(body).ok()?, key)
     }
 
     /// Looks up the window of a model that was just loaded by a request without `num_ctx`.

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use http::Method;
 use tokio::sync::Mutex;
 
 use super::client::Upstream;
@@ -12,6 +11,9 @@ const FRESH_FOR: Duration = Duration::from_secs(2);
 
 /// Whoever wants to know must not wait for an upstream that does not answer.
 const WITHIN: Duration = Duration::from_millis(1500);
+
+/// A version is short.
+const MAX_BYTES: usize = 64 << 10;
 
 /// What was last seen.
 #[derive(Debug, Default)]
@@ -45,7 +47,7 @@ impl Probe {
 
 async fn look(upstream: &Upstream) -> Seen {
     let down = |error: String| Seen { version: None, error: Some(error) };
-    match tokio::time::timeout(WITHIN, upstream.call(Method::GET, "/api/version", None)).await {
+    match tokio::time::timeout(WITHIN, upstream.ask("/api/version", MAX_BYTES)).await {
         Err(_) => down(format!("no answer within {} ms", WITHIN.as_millis())),
         Ok(Err(error)) => down(error.to_string()),
         Ok(Ok((status, _))) if !status.is_success() => down(format!("it answers with {status}")),

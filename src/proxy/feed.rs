@@ -118,9 +118,11 @@ async fn begins_after(gateway: &Arc<Gateway>, caller: &Caller, head: &Parts, que
     let unreadable = |_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the store cannot be read right now");
     if let Some(header) = head.headers.get("last-event-id").filter(|header| !header.is_empty()) {
         let number = header.to_str().ok().and_then(|id| id.trim().parse().ok());
-        return number.ok_or_else(|| {
+        let number: i64 = number.ok_or_else(|| {
             Refusal::new(StatusCode::BAD_REQUEST, "Last-Event-ID must be the number of an event, as `id:` gave it")
-        });
+        })?;
+        // A number that is not there yet is of another store, such as one that a backup has replaced.
+        return Ok(number.min(gateway.events.last().await.map_err(unreadable)?));
     }
     if query.get("last").is_none() {
         return gateway.events.last().await.map_err(unreadable);

@@ -145,7 +145,7 @@ struct Line<'r> {
 
 impl Line<'_> {
     /// Fit, forward, and once more if the upstream knows better.
-    async fn walk(self, recording: Recording, waited: Option<Waited>) -> Result<Response<ResponseBody>, Refusal> {
+    async fn walk(self, mut recording: Recording, waited: Option<Waited>) -> Result<Response<ResponseBody>, Refusal> {
         let Self { gateway, dialect, request, .. } = self;
         let prepared = match gateway.config.mode {
             Mode::Enforce => preprocess::prepare(gateway, &self.model, request).await,
@@ -172,6 +172,7 @@ impl Line<'_> {
             fitted.report.receipt = receipt::is_due(&fitted).then(receipt::new_id);
             let upward = forwarded(clone_head(self.head), dialect.path(), full(fitted.body.clone()));
             tries += 1;
+            recording.leaves(&fitted.report);
             note(&recording, &self.model, &fitted);
             let sent_at = Instant::now();
             let sent = match gateway.upstream().send(upward).await {

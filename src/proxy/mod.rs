@@ -66,6 +66,9 @@ use respond::{Refusal, ResponseBody};
 /// Of the store's eight readers.
 const LONG_READS: usize = 2;
 
+/// Bytes of a reason that are logged: names in it may be as long as a client likes.
+const MOST_LOGGED: usize = 300;
+
 /// That are worked on at once.
 const IMPORTS: usize = 2;
 
@@ -174,9 +177,13 @@ impl Gateway {
             Ok(Ok(response)) => response,
             Ok(Err(refusal)) => {
                 // The message may quote a host or a model's name, but never what was said.
-                passage
-                    .span
-                    .in_scope(|| tracing::warn!(status = refusal.status.as_u16(), reason = refusal.message, "refused"));
+                passage.span.in_scope(|| {
+                    tracing::warn!(
+                        status = refusal.status.as_u16(),
+                        reason = &refusal.message[..refusal.message.floor_char_boundary(MOST_LOGGED)],
+                        "refused"
+                    )
+                });
                 refusal.trouble.into_iter().for_each(|trouble| self.metrics.upstream_trouble(trouble));
                 our_own(refusal.response(shape))
             }

@@ -86,10 +86,6 @@ impl Drop for Passage {
         if self.route != EVENTS {
             self.gateway.metrics.in_flight.dec();
         }
-        if self.status == 0 {
-            // The client has gone before there was an answer: nobody was told anything.
-            return;
-        }
         let dialect = self.dialect.map_or("", Dialect::name);
         // A stream of events lasts as long as somebody listens: that is no time that anything took.
         let took = (self.route != EVENTS).then(|| self.started.elapsed());

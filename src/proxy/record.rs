@@ -38,6 +38,8 @@ pub(super) struct Recording {
     pub turn: Turn,
     id: String,
     begun: Shared<BoxFuture<'static, Result<(), StoreError>>>,
+    /// What is known of it by now, should it end early.
+    so_far: Option<Report>,
     ended: bool,
 }
 
@@ -84,7 +86,12 @@ impl Recording {
                 "conversations cannot be stored right now, so nothing is forwarded: see Loadline's log (disk space?)",
             ));
         }
-        Ok(Self { gateway: Arc::clone(gateway), turn, id, begun, ended: false })
+        Ok(Self { gateway: Arc::clone(gateway), turn, id, begun, so_far: None, ended: false })
+    }
+
+    /// It leaves like this now.
+    pub(super) fn leaves(&mut self, report: &Report) {
+        self.so_far = Some(Report { receipt: None, ..report.clone() });
     }
 
     /// The name of this turn.
@@ -173,7 +180,7 @@ impl Recording {
             status,
             answer: None,
             arrived_tokens: report.map_or(0, |report| report.arrived.total),
-            sent_tokens: report.map_or(0, |report| report.sent.total),
+            sent_tokens: report.filter(|_| status != TurnStatus::Refused).map_or(0, |report| report.sent.total),
             limit_tokens: report.map_or(0, |report| report.sent.limit),
             reported_tokens: None,
             basis: report.map_or("", |report| report.basis.name()),
@@ -187,8 +194,8 @@ impl Recording {
 impl Drop for Recording {
     fn drop(&mut self) {
         if !self.ended && tokio::runtime::Handle::try_current().is_ok() {
-            self.count(TurnStatus::Cancelled, None);
-            let finish = self.finish(TurnStatus::Cancelled, None);
+            self.count(TurnStatus::Cancelled, self.so_far.as_ref());
+            let finish = self.finish(TurnStatus::Cancelled, self.so_far.as_ref());
             tokio::spawn(self.gateway.events.submit(Change::Finish(finish)));
         }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
-use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH};
+use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, ETAG, HeaderName};
 use http::request::Parts;
 use http::{Method, Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
@@ -83,7 +83,9 @@ pub(super) async fn told(
         StatusCode::OK => rewritten(gateway, path, &question, &answer).await.unwrap_or(answer),
         _ => answer,
     };
-    head.headers.remove(CONTENT_LENGTH);
+    for of_the_old_body in [CONTENT_LENGTH, ETAG, HeaderName::from_static("content-md5")] {
+        head.headers.remove(of_the_old_body);
+    }
     let body = Full::new(answer).map_err(|never| match never {}).boxed_unsync();
     Ok(Response::from_parts(head, body))
 }
@@ -107,12 +109,13 @@ async fn rewritten(gateway: &Gateway, path: &str, question: &[u8], answer: &Byte
     // Those that cannot be asked in time are listed as they are.
     let mut windows: Vec<(usize, Window)> = Vec::new();
     let asking = async {
-        let mut told = stream::iter(asked).buffered(AT_ONCE);
+        let mut told = stream::iter(asked).buffer_unordered(AT_ONCE);
         while let Some(found) = told.next().await {
             windows.extend(found);
         }
     };
     let _in_time_or_not = tokio::time::timeout(WITHIN, asking).await;
+    windows.sort_unstable();
     let part = |(end, window): (usize, Window)| {
         let fields = WINDOW_FIELDS.map(|name| format!(",\"{name}\":{window}")).concat();
         (end..end, fields)

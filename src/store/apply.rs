@@ -109,8 +109,8 @@ fn finish_turn(connection: &Connection, finish: &FinishTurn) -> Result<(), Failu
     }
     let mut statement = connection.prepare_cached(
         "UPDATE turns SET branch_id = :branch, last_seq = :seq, finished_at = :at, status = :status,
-             arrived_tokens = :arrived, sent_tokens = :sent, limit_tokens = :limit, reported_tokens = :reported,
-             basis = :basis, action = :action, receipt_id = :receipt
+             arrived_tokens = nullif(:arrived, 0), sent_tokens = nullif(:sent, 0), limit_tokens = nullif(:limit, 0),
+             reported_tokens = :reported, basis = nullif(:basis, ''), action = nullif(:action, ''), receipt_id = :receipt
          WHERE id = :turn",
     )?;
     statement.execute(named_params! {

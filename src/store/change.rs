@@ -91,6 +91,7 @@ pub struct FinishTurn {
     pub status: TurnStatus,
     /// Stored after the turn's last message, as an answer of ours.
     pub answer: Option<NewMessage>,
+    /// Nought and empty: it was not counted, or not sent.
     pub arrived_tokens: u32,
     pub sent_tokens: u32,
     pub limit_tokens: u32,

@@ -477,8 +477,12 @@ fn observe(histograms: &HistogramVec, label: &str, value: f64) {
     }
 }
 
-/// A status as text, without allocating. What is no status of HTTP is one label.
+/// A status as text, without allocating. What is no status of HTTP is one label; nought is a client that has gone
+/// before it got one.
 fn status(status: u16, digits: &mut [u8; 3]) -> &str {
+    if status == 0 {
+        return "gone";
+    }
     if !(100..600).contains(&status) {
         return "other";
     }
@@ -495,6 +499,7 @@ mod tests {
         assert_eq!(status(200, &mut [0; 3]), "200");
         assert_eq!(status(599, &mut [0; 3]), "599");
         assert_eq!(status(999, &mut [0; 3]), "other");
+        assert_eq!(status(0, &mut [0; 3]), "gone");
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! The overview, the receipt of a turn with its texts, and the page itself.
 
 use loadline::api::auth::Scope;
+use loadline::sim::SimConfig;
 use serde_json::{Value, json};
 
 use crate::flow::filled_to;
-use crate::stage::Stage;
+use crate::stage::{Stage, words};
 
 #[tokio::test]
 async fn the_overview_tells_what_is_loaded_how_deep() {
@@ -100,8 +101,73 @@ async fn a_turn_that_left_as_it_came_has_no_receipt_and_all_its_messages() {
 }
 
 #[tokio::test]
+async fn a_refused_turn_was_sent_to_nobody() {
+    let stage = Stage::new().await;
+    let token = stage.token("local").await;
+    let huge = json!([{ "role": "user", "content": words("huge", 3000) }]);
+    assert_eq!(stage.chat(&huge, 1024).await.status, 400);
+    let turn = stage.get_as(&token, "/loadline/turns/1").await.json();
+    assert_eq!((&turn["action"], &turn["status"]), (&json!("refused"), &json!("refused")));
+    assert_eq!((&turn["sent_tokens"], &turn["messages"][0]["fate"]), (&Value::Null, &json!("kept")));
+    assert!(turn["arrived_tokens"].as_u64() > turn["limit_tokens"].as_u64(), "{turn}");
+}
+
+#[tokio::test]
+async fn a_turn_whose_client_went_away_still_says_what_was_done() {
+    let stage = Stage::with(SimConfig { prefill_us_per_token: 5000, ..SimConfig::default() }, &[]).await;
+    let token = stage.token("local").await;
+    let messages = filled_to(&stage, 120.0, 2048).await;
+    let body = crate::stage::chat_body(&messages, 2048);
+    let request = stage.client.post(format!("{}/api/chat", stage.url)).body(body);
+    let asking = tokio::spawn(request.send());
+    let patience = std::time::Duration::from_secs(30);
+    let rolled = async {
+        while !stage.events().iter().any(|event| event.kind == "rollover") {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(patience, rolled).await.expect("it is rolled over");
+    asking.abort();
+    let ended = async {
+        loop {
+            let turn = stage.get_as(&token, "/loadline/turns/1").await.json();
+            if turn["status"] == "cancelled" {
+                break turn;
+            }
+        }
+    };
+    let turn = tokio::time::timeout(patience, ended).await.expect("the turn ends");
+    assert_eq!((&turn["action"], &turn["answer"]), (&json!("rollover"), &Value::Null));
+    assert!(turn["sent_tokens"].as_u64() > Some(0), "{turn}");
+    let text = stage.get("/metrics").await.text;
+    assert!(
+        text.lines().any(|line| line == "loadline_turns_total{action=\"rollover\",ending=\"cancelled\"} 1"),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn earlier_messages_of_a_turn_are_found_by_their_places() {
+    let stage = Stage::new().await;
+    let token = stage.token("local").await;
+    let said = |number: usize| {
+        let role = if number.is_multiple_of(2) { "user" } else { "assistant" };
+        json!({ "role": role, "content": format!("m{number}") })
+    };
+    stage.chat(&(0..701).map(said).collect::<Value>(), 32768).await;
+    let newest = stage.get_as(&token, "/loadline/turns/1").await.json();
+    let first = newest["messages"][0]["place"].as_u64().expect("a place");
+    assert_eq!(newest["earlier"].as_u64(), Some(first - 1));
+    let earlier = stage.get_as(&token, &format!("/loadline/turns/1?before={first}")).await.json();
+    let texts = [&earlier, &newest].into_iter().flat_map(|page| page["messages"].as_array().expect("a page"));
+    let texts: Vec<&str> = texts.filter_map(|message| message["text"].as_str()).collect();
+    assert_eq!(texts, (0..701).map(|number| format!("m{number}")).collect::<Vec<_>>());
+    assert_eq!(earlier["earlier"], 0);
+}
+
+#[tokio::test]
 async fn the_page_is_open_to_all_runs_nothing_foreign_and_says_nothing_of_anybody() {
-    let stage = Stage::with(loadline::sim::SimConfig::default(), &[("LOADLINE_AUTH_REQUIRED", "true")]).await;
+    let stage = Stage::with(SimConfig::default(), &[("LOADLINE_AUTH_REQUIRED", "true")]).await;
     let page = stage.get("/loadline/").await;
     assert_eq!((page.status, page.header("content-type")), (200, "text/html; charset=utf-8"));
     let policy = page.header("content-security-policy");

@@ -67,7 +67,7 @@ export function openConversation(ctx, id, wanted) {
         many(about.messages, 'message'),
         many(about.branches, 'branch', 'branches'),
         many(about.checkpoints, 'checkpoint'),
-        about.imported_from ? `imported from ${about.imported_from}` : null,
+        about.imported_from ? `imported from ${about.imported_from.provider ?? 'elsewhere'}, ${about.imported_from.session}` : null,
       ]
         .filter(Boolean)
         .join(' · '),
@@ -117,7 +117,8 @@ export function openConversation(ctx, id, wanted) {
     try {
       await Promise.all([readAbout(), readTurns(), readSnapshots()]);
     } catch (error) {
-      if (turns.length === 0) trouble(error); // what is already shown stays; the strip says that the server is away
+      // What is already shown stays while the server is away; what was deleted does not.
+      if (turns.length === 0 || error.status === 404) trouble(error);
     } finally {
       busy = false;
     }
@@ -128,6 +129,8 @@ export function openConversation(ctx, id, wanted) {
     writing.hidden = !mine?.writing_checkpoint;
     const state = mine ? `${mine.load?.turn} ${mine.load?.status} ${mine.messages} ${mine.snapshots}` : null;
     if (seen !== null && state !== null && state !== seen) refresh().then(messages.refresh);
+    // It may have been deleted; one that was not used for long may only be missing in the list.
+    if (seen !== null && state === null) refresh();
     if (state !== null) seen = state;
   }
 

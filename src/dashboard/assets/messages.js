@@ -53,12 +53,23 @@ export function messageList(conversation) {
       await next(wanted - 1);
       say(note, 'The message is far into the conversation, so the list starts there.');
     }
+    if (!row(wanted)) await readBranch(wanted);
     show(row(wanted));
+  }
+
+  /** A message of an earlier version: one that was edited or asked for again. */
+  async function readBranch(wanted) {
+    const page = await get(path, { params: { full: 'true', limit: PAGE, to: wanted } }).catch(() => []);
+    if (!page.some((message) => message.id === wanted)) return;
+    list.replaceChildren(...page.map(article));
+    more.hidden = true;
+    ended = false;
+    say(note, 'This is in an earlier version of the conversation, which went on differently.');
   }
 
   function show(found) {
     if (!found) {
-      say(note, 'That message is not in this conversation any more.');
+      say(note, 'That message is in an earlier version of this conversation, or was deleted.');
       return;
     }
     found.classList.add('wanted');

@@ -21,6 +21,7 @@ const FATES = {
   cleaned: ['Cleaned', 'left without what has no use any more'],
   summarised: ['Summarised', 'left as part of a summary; the originals are stored'],
   archived: ['Archived', 'not in this prompt; stored word for word'],
+  kept: ['Kept', 'stored, and sent to nobody'],
 };
 
 export function openTurn(ctx, conversation, turn) {
@@ -56,7 +57,7 @@ export function openTurn(ctx, conversation, turn) {
 function draw(t) {
   const fates = groups(t.messages);
   const earlier = el('button', { type: 'button', id: 'earlier' });
-  let lowest = t.messages[0]?.number ?? null;
+  let lowest = t.messages[0]?.place ?? null;
   const offer = (n) => {
     earlier.hidden = !(n > 0);
     say(earlier, `Show ${many(Math.min(n, 500), 'earlier message')}`);
@@ -66,7 +67,7 @@ function draw(t) {
     try {
       const page = await get(`/loadline/turns/${t.turn}`, { params: { before: lowest } });
       fates.add(page.messages);
-      lowest = page.messages[0]?.number ?? lowest;
+      lowest = page.messages[0]?.place ?? lowest;
       offer(page.messages.length ? page.earlier : 0);
     } catch (error) {
       say(earlier, error.message);
@@ -104,23 +105,28 @@ function summary(t) {
     { class: 'totals' },
     fact(
       'Done',
-      el('dd', { 'data-action': t.action, class: 'with-badge' }, badge(t.action), action(t.action)),
+      el('dd', { 'data-action': t.action ?? 'none', class: 'with-badge' }, badge(t.action ?? 'none'), t.action === null ? 'nothing' : action(t.action)),
       el('dd', { class: 'note', text: `${t.dialect}, ${t.model}, ${t.status}` }),
     ),
     fact(
       'Arrived',
       el('dd', { text: count(t.arrived_tokens) }),
-      el('dd', { class: 'note', text: `${t.usage} of ${count(t.limit_tokens)}` }),
+      el('dd', { class: 'note', text: t.usage === null ? 'not counted' : `${t.usage} of ${count(t.limit_tokens)}` }),
     ),
-    fact('Sent', el('dd', { text: count(t.sent_tokens) }), el('dd', { class: 'note', text: `${t.basis}; ${agrees}` })),
+    fact('Sent', el('dd', { text: count(t.sent_tokens) }), el('dd', { class: 'note', text: t.sent_tokens === null ? 'nothing left' : `${t.basis}; ${agrees}` })),
     fact('When', el('dd', null, time(t.at)), el('dd', { class: 'note', text: absolute(t.at) })),
   );
 }
 
 function wholePassage(t) {
-  return t.action === 'refused'
-    ? el('p', { class: 'plain', text: 'This turn was refused: it could not be brought under the line. Everything in it is stored.' })
-    : el('p', { class: 'plain', text: 'Everything went as it came. Nothing was summarised, archived or changed.' });
+  const said = () => {
+    if (t.status === 'refused') return 'This turn was refused: it could not be brought under the line. Everything in it is stored.';
+    if (t.arrived_tokens === null) return 'This turn ended before it was counted. Everything in it is stored.';
+    if (t.status === 'cancelled' && t.answer === null && t.action !== 'none')
+      return 'The client went away before the answer began, so there is no receipt. Everything in it is stored.';
+    return 'Everything went as it came. Nothing was summarised, archived or changed.';
+  };
+  return el('p', { class: 'plain', text: said() });
 }
 
 // The bar of parts. It must add up to what was sent, and says so when it does not.
