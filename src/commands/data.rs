@@ -174,6 +174,7 @@ pub(super) fn when(at_ms: i64) -> String {
 pub(super) fn shown(text: &str) -> String {
     let obeyed = |char: char| char.is_control() && !matches!(char, '\n' | '\t');
     // These turn around what stands beside them.
-    let turning = |char| matches!(char, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    text.chars().map(|char| if obeyed(char) || turning(char) { '\u{fffd}' } else { char }).collect()
+    let turning =
+        |char: char| matches!(char, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.chars().filter(|char| !turning(*char)).map(|char| if obeyed(char) { '\u{fffd}' } else { char }).collect()
 }

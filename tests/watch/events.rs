@@ -106,8 +106,13 @@ async fn an_event_that_nobody_waited_for_is_told_all_the_same() {
     // A client that goes away takes whoever waits for the commit with it.
     drop(stage.gateway.events.submit(event("nobody waits")));
     assert_eq!(reader.next().await.1["text"], "nobody waits");
-    let counted = "loadline_events_total{kind=\"warning\"} 2";
-    assert!(stage.get("/metrics").await.text.lines().any(|line| line == counted));
+    let counted = async {
+        let line = "loadline_events_total{kind=\"warning\"} 2";
+        while !stage.get("/metrics").await.text.lines().any(|written| written == line) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(20), counted).await.expect("it is counted");
 }
 
 #[tokio::test]
