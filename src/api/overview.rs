@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 use super::auth::Caller;
 use super::query::Query;
 use super::{blocking, no_store, views};
-use crate::config::Mode;
 use crate::context::ladder::{CHECKPOINT_PERCENT, COMPRESSION_PERCENT, ROLLOVER_PERCENT, TOLD_PERCENT};
 use crate::context::{Budget, Usage};
 use crate::events;
@@ -53,8 +52,9 @@ pub(crate) async fn overview(
         "version": env!("CARGO_PKG_VERSION"),
         "now": views::now(),
         "started_at": views::time(gateway.started_at),
-        "mode": match gateway.config.mode { Mode::Enforce => "enforce", Mode::Observe => "observe" },
+        "mode": gateway.config.mode.name(),
         "caller": { "user": &*caller.user, "scopes": caller.scopes.to_string(), "sees_all": caller.sees_all() },
+        "auth_required": gateway.config.auth_required,
         "marks": {
             "told": TOLD_PERCENT,
             "checkpoint": CHECKPOINT_PERCENT,

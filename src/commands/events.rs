@@ -53,11 +53,14 @@ pub(super) struct EventsCommand {
 impl EventsCommand {
     pub(super) async fn run(self) -> Result<Outcome> {
         if let Some(unknown) = self.kind.iter().find(|kind| !KINDS.iter().any(|known| is_of(known, kind))) {
-            bail!("there is no kind `{unknown}`; there are {}", KINDS.join(", "));
+            bail!("there is no kind `{unknown}`; there are checkpoint (all of them), {}", KINDS.join(", "));
         }
         let store = self.data.read()?;
         let (mut after, told) = self.begin(&store)?;
         if !self.follow {
+            if told == 0 && !self.json {
+                eprintln!("no such events yet; `loadline events --follow` waits for them");
+            }
             return Ok(Outcome::Fine);
         }
         if told == 0 && !self.json && std::io::stderr().is_terminal() {

@@ -56,7 +56,7 @@ impl Serve {
         webhooks::start(&gateway, Backoff::default()).await?;
         say!("listening on http://{addr}");
         if let Some(path) = token_file {
-            tracing::info!(path = %path.display(), "a token of the user `local`, for the history API, is kept here");
+            tracing::info!(path = %path.display(), "a token of the user `local`, for the dashboard and the history API, is kept here");
         }
         if !addr.ip().is_loopback() && gateway.config.allowed_hosts.is_empty() {
             tracing::warn!(
@@ -72,7 +72,13 @@ impl Serve {
             }
         });
         let auth = if gateway.config.auth_required { "required" } else { "on loopback nobody needs a token to chat" };
-        tracing::info!(upstream = gateway.upstream().name(), mode = ?gateway.config.mode, auth, "ready");
+        tracing::info!(
+            upstream = gateway.upstream().name(),
+            mode = gateway.config.mode.name(),
+            auth,
+            dashboard = format!("http://{addr}/loadline/"),
+            "ready"
+        );
         server.run(stop_signal()).await;
         // Sending the last traces waits for the collector.
         tokio::task::spawn_blocking(move || drop(traces)).await?;

@@ -38,14 +38,25 @@ const STEPS: u32 = 32;
 /// As many events as a reader may ask to begin with.
 const MOST_BEFORE: u32 = 1000;
 
+/// Events among which those are looked for.
+const MOST_LOOKED_AT: u32 = 5000;
+
 /// What a reader wants to hear.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Wanted {
     /// None: all kinds.
     kinds: Vec<String>,
     conversation: Option<ConversationId>,
     /// For those who hear of all.
     user: Option<String>,
+}
+
+impl Wanted {
+    fn covers(&self, kind: &str, conversation: Option<ConversationId>, user: Option<&str>) -> bool {
+        (self.kinds.is_empty() || self.kinds.iter().any(|meant| is_of(kind, meant)))
+            && self.conversation.is_none_or(|id| conversation == Some(id))
+            && self.user.as_deref().is_none_or(|name| user == Some(name))
+    }
 }
 
 struct Feed {
@@ -84,7 +95,7 @@ pub(super) async fn stream(
         return Err(invalid("kind", &format!("there is no kind `{unknown}`; there are {}", KINDS.join(", "))));
     }
     let changes = gateway.events.changes();
-    let last = begins_after(gateway, caller, head, &query).await?;
+    let last = begins_after(gateway, caller, head, &query, &wanted).await?;
     let streams = gateway.metrics.event_streams.clone();
     streams.inc();
     let feed = Feed {
@@ -114,7 +125,13 @@ pub(super) async fn stream(
 }
 
 /// The event before the first that is sent.
-async fn begins_after(gateway: &Arc<Gateway>, caller: &Caller, head: &Parts, query: &Query) -> Result<i64, Refusal> {
+async fn begins_after(
+    gateway: &Arc<Gateway>,
+    caller: &Caller,
+    head: &Parts,
+    query: &Query,
+    wanted: &Wanted,
+) -> Result<i64, Refusal> {
     let unreadable = |_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the store cannot be read right now");
     if let Some(header) = head.headers.get("last-event-id").filter(|header| !header.is_empty()) {
         let number = header.to_str().ok().and_then(|id| id.trim().parse().ok());
@@ -130,10 +147,14 @@ async fn begins_after(gateway: &Arc<Gateway>, caller: &Caller, head: &Parts, que
     let before = query.number("last")?.filter(|number| (0..=i64::from(MOST_BEFORE)).contains(number));
     let before = before.ok_or_else(|| invalid("last", &format!("must be a number up to {MOST_BEFORE}")))? as u32;
     let (store, user) = (Arc::clone(&gateway.store), (!caller.sees_all()).then(|| Arc::clone(&caller.user)));
+    let wanted = wanted.clone();
     let found = tokio::task::spawn_blocking(move || {
         let reader = store.reader()?;
-        let latest = reader.latest_events(user.as_deref(), before)?;
-        latest.first().map_or_else(|| reader.last_event_id(), |first| Ok(first.id - 1))
+        let end = reader.last_event_id()?;
+        let latest = reader.latest_events(user.as_deref(), MOST_LOOKED_AT)?;
+        let matching = latest.iter().filter(|row| wanted.covers(&row.kind, row.conversation, row.user.as_deref()));
+        let first = matching.rev().take(before as usize).last();
+        Ok(first.map_or(end, |first| first.id - 1))
     });
     found.await.map_err(|_| unreadable(crate::store::StoreError::Stopped))?.map_err(unreadable)
 }
@@ -177,10 +198,6 @@ impl Feed {
 
     fn is_wanted(&self, told: &Told) -> bool {
         let theirs = self.caller.sees_all() || told.user.as_deref().is_none_or(|user| user == &*self.caller.user);
-        let kinds = &self.wanted.kinds;
-        theirs
-            && (kinds.is_empty() || kinds.iter().any(|kind| is_of(&told.kind, kind)))
-            && self.wanted.conversation.is_none_or(|id| told.conversation == Some(id))
-            && self.wanted.user.as_ref().is_none_or(|user| told.user.as_ref() == Some(user))
+        theirs && self.wanted.covers(&told.kind, told.conversation, told.user.as_deref())
     }
 }

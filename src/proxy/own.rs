@@ -90,6 +90,7 @@ fn health(gateway: &Gateway) -> Value {
     json!({
         "status": "ok",
         "version": env!("CARGO_PKG_VERSION"),
+        "mode": gateway.config.mode.name(),
         "upstream": gateway.upstream().name(),
         "turns": turns_by_action(metrics),
         "counts_compared": metrics.compared(),

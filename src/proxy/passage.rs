@@ -54,7 +54,7 @@ impl Passage {
             snapshot = Empty,
             status = Empty,
         );
-        if route != EVENTS {
+        if is_upstreams(route) {
             gateway.metrics.in_flight.inc();
         }
         Self { gateway: Arc::clone(gateway), span, route, dialect, started: Instant::now(), status: 0, action: "" }
@@ -69,8 +69,10 @@ impl Passage {
             let known = Action::ALL.into_iter().find(|known| action == Some(known.name().as_bytes()));
             self.action = known.map_or("", Action::name);
         }
-        let is_upstreams = self.dialect.is_some() || self.route == RELAY;
-        if is_upstreams && response.status().is_server_error() && response.extensions().get::<OurOwn>().is_none() {
+        if is_upstreams(self.route)
+            && response.status().is_server_error()
+            && response.extensions().get::<OurOwn>().is_none()
+        {
             self.gateway.metrics.upstream_trouble(UpstreamTrouble::Status);
         }
         response.map(|body| Watched { body, passage: self })
@@ -83,7 +85,7 @@ pub(super) struct OurOwn;
 
 impl Drop for Passage {
     fn drop(&mut self) {
-        if self.route != EVENTS {
+        if is_upstreams(self.route) {
             self.gateway.metrics.in_flight.dec();
         }
         let dialect = self.dialect.map_or("", Dialect::name);
@@ -96,6 +98,11 @@ impl Drop for Passage {
 
 const RELAY: &str = "relay";
 const EVENTS: &str = "events";
+
+/// Whether the upstream has to do with it.
+fn is_upstreams(route: &str) -> bool {
+    route == RELAY || Dialect::of_path(route).is_some()
+}
 
 fn route(dialect: Option<Dialect>, path: Option<&str>) -> &'static str {
     match (dialect, path) {

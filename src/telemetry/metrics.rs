@@ -246,7 +246,7 @@ impl Metrics {
                 "route",
                 &SECONDS,
             )?,
-            in_flight: make.gauge("requests_in_flight", "Requests whose answer is not over.")?,
+            in_flight: make.gauge("requests_in_flight", "Requests for the upstream whose answer is not over.")?,
             turns: make.counters(
                 "turns_total",
                 "Turns of conversations, by what was done and how they ended.",

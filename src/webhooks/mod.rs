@@ -22,7 +22,7 @@ use tokio::time::Instant;
 pub use backoff::Backoff;
 pub use sign::{Key, NotBase64, Secret};
 
-use crate::config::Receiver;
+use crate::config::{Receiver, Webhooks};
 use crate::events::is_of;
 use crate::proxy::Gateway;
 use crate::store::{Change, EventRow, Reads, StoreError};
@@ -90,10 +90,7 @@ pub async fn start(gateway: &Arc<Gateway>, backoff: Backoff) -> Result<(), Start
     if config.receivers.is_empty() {
         return Ok(());
     }
-    let key = match &config.secret_file {
-        Some(path) => Key::of(&secret_in(path).map_err(StartError::SecretFile)?)?,
-        None => Key::of(&config.secret)?,
-    };
+    let key = key(config)?;
     if key.is_none() {
         tracing::warn!("webhooks.secret is empty: calls are not signed, so receivers cannot tell who makes them");
     }
@@ -118,6 +115,14 @@ pub async fn start(gateway: &Arc<Gateway>, backoff: Backoff) -> Result<(), Start
         tokio::spawn(follower.run());
     }
     Ok(())
+}
+
+/// What calls are signed with, read from where it is.
+pub fn key(config: &Webhooks) -> Result<Option<Key>, StartError> {
+    Ok(match &config.secret_file {
+        Some(path) => Key::of(&secret_in(path).map_err(StartError::SecretFile)?)?,
+        None => Key::of(&config.secret)?,
+    })
 }
 
 fn secret_in(path: &Path) -> io::Result<Secret> {

@@ -9,6 +9,7 @@ use fantoccini::elements::Element;
 use fantoccini::{Client, ClientBuilder, Locator};
 use hyper_util::client::legacy::connect::HttpConnector;
 use serde_json::{Value, json};
+use tokio::sync::{Mutex, MutexGuard};
 
 use crate::live::tell;
 use crate::stage::Stage;
@@ -21,7 +22,11 @@ pub(super) struct Browser {
     address: String,
     client: Client,
     _driver: Driver,
+    _turn: MutexGuard<'static, ()>,
 }
+
+/// A browser takes a whole core while it starts: one at a time.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 
 struct Driver(Child);
 
@@ -37,6 +42,7 @@ impl Drop for Driver {
 pub(super) async fn browser() -> Option<Browser> {
     let required =
         std::env::var("LOADLINE_REQUIRE").is_ok_and(|names| names.split(',').any(|name| name.trim() == "browser"));
+    let turn = ONE_AT_A_TIME.lock().await;
     let spawned = Command::new("chromedriver").arg("--port=0").stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
     let mut driver = match spawned {
         Ok(driver) => Driver(driver),
@@ -63,7 +69,7 @@ pub(super) async fn browser() -> Option<Browser> {
     let Value::Object(options) = options else { unreachable!("it is an object") };
     let client = ClientBuilder::new(HttpConnector::new()).capabilities(options).connect(&address).await;
     match client {
-        Ok(client) => Some(Browser { address, client, _driver: driver }),
+        Ok(client) => Some(Browser { address, client, _driver: driver, _turn: turn }),
         Err(error) if required => panic!("LOADLINE_REQUIRE names browser, but there is no session: {error}"),
         Err(error) => {
             tell(&format!("skipped a test in the browser: chromedriver has no chromium ({error})"));

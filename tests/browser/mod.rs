@@ -57,7 +57,7 @@ async fn a_revoked_token_ends_the_visit() {
     let stage = Stage::new().await;
     let token = stage.token("local").await;
     let page = Page::signed_in(&browser, &stage, &token).await;
-    page.wait_for("#view .empty, #view h2").await;
+    page.wait_for("#welcome").await;
     let id = stage.gateway.store.reader().and_then(|reader| reader.tokens()).expect("readable")[0].id;
     stage.gateway.store.submit(loadline::store::Change::RevokeToken { id, at: 1 }).await.expect("stored");
     page.wait_until_shown("#token").await;

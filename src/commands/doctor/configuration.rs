@@ -9,7 +9,7 @@ use super::finding::Check;
 use super::place::{Place, Who, who};
 use crate::commands::data::DataDir;
 use crate::commands::serve::{reachable, variables};
-use crate::config::{Config, ConfigError, Flags, Mode};
+use crate::config::{Config, ConfigError, Flags, Mode, Webhooks};
 
 /// Reads it. If that fails, the reason is a finding, and the look goes on with what can be had without.
 pub(super) fn read(data: &DataDir, upstream: Option<&str>) -> Result<(Config, Check)> {
@@ -55,6 +55,7 @@ pub(super) async fn look(config: &Config, announced: Option<&str>) -> Vec<Check>
         listening(config.listen, config.auth_required),
         hosts(config.listen, &config.allowed_hosts),
         mode(config.mode),
+        webhooks(&config.webhooks),
         port(config.listen, &holder(config.listen, announced).await),
     ]
 }
@@ -88,6 +89,21 @@ fn hosts(listen: SocketAddr, allowed: &[String]) -> Check {
         "clients on other machines are refused (403): no name of this machine is allowed",
         "set server.allowed_hosts = [\"NAME\"] to the names or addresses that clients use for this machine",
     )
+}
+
+fn webhooks(config: &Webhooks) -> Check {
+    const NAME: &str = "webhooks";
+    let receivers = config.receivers.len();
+    match crate::webhooks::key(config) {
+        _ if receivers == 0 => Check::ok(NAME, "nobody is called"),
+        Ok(Some(_)) => Check::ok(NAME, format!("{receivers} receiver(s), calls are signed")),
+        Ok(None) => Check::warn(
+            NAME,
+            format!("{receivers} receiver(s), and calls are not signed"),
+            "set webhooks.secret_file or webhooks.secret, so that receivers can tell who calls",
+        ),
+        Err(error) => Check::fail(NAME, error.to_string(), "name a file that this user can read, with a secret in it"),
+    }
 }
 
 fn mode(mode: Mode) -> Check {

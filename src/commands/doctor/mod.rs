@@ -95,7 +95,7 @@ impl Doctor {
         let ((mut configured, running, (upstream, there)), (stored, past)) = tokio::join!(
             async {
                 let configured = configuration::look(config, announced).await;
-                let running = server::look(announced, &config.upstream_url).await;
+                let running = server::look(announced, &config.upstream_url, config.mode).await;
                 (configured, running, upstream::look(config, announced).await)
             },
             stored(config)

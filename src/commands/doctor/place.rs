@@ -86,6 +86,7 @@ pub(super) enum Who {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Health {
     pub(super) version: String,
+    pub(super) mode: String,
     pub(super) upstream: String,
     pub(super) store_healthy: bool,
     pub(super) compared: u64,
@@ -100,6 +101,7 @@ impl Health {
         let number = |name: &str| body[name].as_u64();
         Some(Self {
             version: body["version"].as_str()?.to_owned(),
+            mode: body["mode"].as_str().unwrap_or_default().to_owned(),
             upstream: body["upstream"].as_str()?.to_owned(),
             store_healthy: body["store_healthy"].as_bool()?,
             compared: number("counts_compared")?,

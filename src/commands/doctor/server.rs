@@ -2,12 +2,13 @@
 
 use super::finding::Check;
 use super::place::{Health, Place, Who, who};
+use crate::config::Mode;
 
 /// Asks the one that has announced itself in the directory.
-pub(super) async fn look(announced: Option<&str>, upstream_url: &str) -> Vec<Check> {
+pub(super) async fn look(announced: Option<&str>, upstream_url: &str, mode: Mode) -> Vec<Check> {
     let Some(address) = announced else { return vec![not_running()] };
     match who(address).await {
-        Who::Loadline(health) => running(address, &health, upstream_url),
+        Who::Loadline(health) => running(address, &health, upstream_url, mode),
         // Whoever has announced itself has the directory for as long as it lives.
         Who::Nobody | Who::Ollama | Who::Other => vec![Check::fail(
             "running",
@@ -21,8 +22,27 @@ fn not_running() -> Check {
     Check::skip("running", "no loadline serves from this data directory; `loadline serve` starts one")
 }
 
-fn running(address: &str, health: &Health, upstream_url: &str) -> Vec<Check> {
-    vec![version(address, health), forwards(health, upstream_url), stores(health), counts(health), cut(health)]
+fn running(address: &str, health: &Health, upstream_url: &str, mode: Mode) -> Vec<Check> {
+    vec![
+        version(address, health),
+        forwards(health, upstream_url),
+        in_mode(health, mode),
+        stores(health),
+        counts(health),
+        cut(health),
+    ]
+}
+
+fn in_mode(health: &Health, mode: Mode) -> Check {
+    let seen = format!("it runs in mode {}", health.mode);
+    if health.mode == mode.name() {
+        return Check::ok("runs in mode", seen);
+    }
+    Check::warn(
+        "runs in mode",
+        format!("{seen}, and the configuration looked at here says {}", mode.name()),
+        "restart `loadline serve` without --observe, or set context.mode as it is meant to be",
+    )
 }
 
 fn version(address: &str, health: &Health) -> Check {
@@ -101,9 +121,10 @@ mod tests {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             upstream: "http://127.0.0.1:11434".to_owned(),
             store_healthy: true,
+            mode: "enforce".to_owned(),
             ..Health::default()
         };
-        let checks = running("http://127.0.0.1:11435", &health, "http://localhost:11434");
+        let checks = running("http://127.0.0.1:11435", &health, "http://localhost:11434", Mode::Enforce);
         assert!(checks.iter().all(|check| check.status == Status::Ok), "{checks:?}");
     }
 
@@ -116,9 +137,9 @@ mod tests {
             cut_by_upstream: 1,
             ..Health::default()
         };
-        let checks = running("http://127.0.0.1:11435", &health, "http://localhost:11434");
+        let checks = running("http://127.0.0.1:11435", &health, "http://localhost:11434", Mode::Enforce);
         let statuses: Vec<Status> = checks.iter().map(|check| check.status).collect();
-        assert_eq!(statuses, [Status::Warn, Status::Warn, Status::Fail, Status::Warn, Status::Warn]);
+        assert_eq!(statuses, [Status::Warn, Status::Warn, Status::Warn, Status::Fail, Status::Warn, Status::Warn]);
         assert!(checks.iter().all(|check| check.mend.is_some()));
     }
 }

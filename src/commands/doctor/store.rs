@@ -246,7 +246,7 @@ fn identity(dir: &Path) -> Check {
 }
 
 fn bytes(number: u64) -> String {
-    const UNITS: [(&str, u64); 3] = [("GB", 1 << 30), ("MB", 1 << 20), ("kB", 1 << 10)];
+    const UNITS: [(&str, u64); 3] = [("GB", 1_000_000_000), ("MB", 1_000_000), ("kB", 1_000)];
     let unit = UNITS.into_iter().find(|(_, size)| number >= *size);
     unit.map_or_else(|| format!("{number} bytes"), |(unit, size)| format!("{:.1} {unit}", number as f64 / size as f64))
 }

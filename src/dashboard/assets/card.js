@@ -2,7 +2,7 @@
 
 import { el, mark, say } from './dom.js';
 import { badge, gauge, setBadge, sparkline } from './gauge.js';
-import { action, count, many, percent, rung, time, ago, absolute } from './words.js';
+import { absolute, ago, count, deed, many, percent, rung, time } from './words.js';
 
 /** Makes the card of a conversation; `set` shows another state of it. */
 export function card(id, marks) {
@@ -57,7 +57,8 @@ export function card(id, marks) {
     mark(when, 'title', absolute(one.updated_at));
     say(when, ago(one.updated_at));
     say(used, full === null ? '–' : `${full.toFixed(1)} %`);
-    say(word, step.word);
+    const saved = full >= marks.compression && sent !== null && sent <= 100 && load.receipt;
+    say(word, saved ? 'brought under the line' : step.word);
     say(tokens, load ? `${load.arrived_tokens} / ${load.limit_tokens}` : 'no turn yet');
     mark(
       node,
@@ -68,7 +69,7 @@ export function card(id, marks) {
     );
     say(left, sent !== null && load.sent_tokens < load.arrived_tokens ? `${load.sent_tokens} sent` : '');
     setBadge(shape, load?.action ?? 'none');
-    say(done, load ? action(load.action) : '');
+    say(done, load ? deed(load) : '');
     doing.hidden = !load;
     writing.hidden = !one.writing_checkpoint;
     spark.set(one.recent ?? []);

@@ -6,7 +6,7 @@ import { curve } from './curve.js';
 import { el, empty, number, say, section, table } from './dom.js';
 import { badge } from './gauge.js';
 import { messageList } from './messages.js';
-import { action, count, many, time } from './words.js';
+import { count, deed, many, time } from './words.js';
 
 const PAGE = 1000;
 const MOST_TURNS = 10_000;
@@ -168,7 +168,7 @@ function doneTable(id, turns) {
         'tr',
         { 'data-action': turn.action },
         el('th', { scope: 'row' }, el('a', { href: `#/c/${id}/t/${turn.turn}`, text: `Turn ${turn.turn}` })),
-        el('td', null, badge(turn.action), action(turn.action)),
+        el('td', null, badge(turn.action), deed(turn)),
         number(`${count(turn.arrived_tokens)} → ${count(turn.sent_tokens)}`),
         el('td', null, time(turn.at)),
       ),

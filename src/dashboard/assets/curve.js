@@ -3,7 +3,7 @@
 
 import { el, mark, svg } from './dom.js';
 import { shape } from './gauge.js';
-import { absolute, action, count } from './words.js';
+import { absolute, count, deed } from './words.js';
 
 const SPANS = [60, 250, Infinity]; // how many turns one look takes in
 const HIGHEST = 1.25; // of the limit; a giant above it is drawn at the edge, or it would flatten all the others
@@ -141,7 +141,7 @@ export function curve(marks, open) {
     const turn = turns[index];
     if (!turn) return;
     at = index;
-    const text = `Turn ${turn.turn}, ${index + 1} of ${turns.length}: ${count(turn.arrived_tokens)} tokens arrived (${turn.usage}), ${count(turn.sent_tokens)} sent, limit ${count(turn.limit_tokens)}; ${action(turn.action)}${turn.status === 'complete' ? '' : `, ${turn.status}`}`;
+    const text = `Turn ${turn.turn}, ${index + 1} of ${turns.length}: ${count(turn.arrived_tokens)} tokens arrived (${turn.usage}), ${count(turn.sent_tokens)} sent, limit ${count(turn.limit_tokens)}; ${deed(turn)}${turn.status === 'complete' ? '' : `, ${turn.status}`}`;
     mark(slider, 'aria-valuenow', index + 1);
     mark(slider, 'aria-valuetext', text);
     readout.replaceChildren(
@@ -149,7 +149,7 @@ export function curve(marks, open) {
       el('span', { text: absolute(turn.at) }),
       el('span', { text: `${count(turn.arrived_tokens)} arrived · ${turn.usage}` }),
       el('span', { text: `${count(turn.sent_tokens)} sent of ${count(turn.limit_tokens)}` }),
-      el('span', { text: action(turn.action) }),
+      el('span', { text: deed(turn) }),
       el('button', { type: 'button', class: 'quiet', id: 'open-turn', text: 'Open the receipt', onclick: () => open(turn.turn) }),
     );
     if (!place) return;

@@ -16,7 +16,7 @@ export function openHome(ctx) {
   const sums = totals();
   const shelf = models();
   const grid = el('ul', { class: 'grid', id: 'conversations' });
-  const nothing = welcome();
+  let nothing = el('div', { hidden: true });
   const more = el('button', {
     type: 'button',
     id: 'more-conversations',
@@ -84,6 +84,11 @@ export function openHome(ctx) {
     everybodyLabel.hidden = !overview.caller.sees_all;
     everybody.checked = ctx.live.all;
     const list = sorted(overview.conversations);
+    if (list.length === 0 && nothing.id !== 'welcome') {
+      const node = welcome(overview);
+      nothing.replaceWith(node);
+      nothing = node;
+    }
     nothing.hidden = list.length > 0;
     orderBy.hidden = list.length === 0;
     more.hidden = overview.conversations.length < ctx.live.limit || ctx.live.limit >= MOST;
@@ -136,13 +141,17 @@ function legend(marks) {
   );
 }
 
-function welcome() {
+function welcome(o) {
+  const model = o.models[0]?.name ?? 'llama3.2';
+  const line = o.auth_required
+    ? `curl ${location.origin}/api/chat -H "Authorization: Bearer $TOKEN" -d '{"model":"${model}","messages":[{"role":"user","content":"Ahoy"}]}'`
+    : `OLLAMA_HOST=${location.host} ollama run ${model}`;
   const node = empty(
     'No ship in harbour yet.',
     el('p', {
       text: 'Point a client here instead of at Ollama, and change nothing else. Its conversations appear on this page by themselves.',
     }),
-    command(`OLLAMA_HOST=${location.origin} ollama run smollm2`),
+    command(line),
     el(
       'p',
       { class: 'hint' },
@@ -150,7 +159,7 @@ function welcome() {
       el('code', { text: `${location.origin}/v1` }),
       ' as their base address, Anthropic clients ',
       el('code', { text: location.origin }),
-      '.',
+      o.auth_required ? '; your token is their API key.' : '.',
     ),
   );
   node.id = 'welcome';

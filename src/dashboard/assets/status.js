@@ -52,7 +52,7 @@ export function statusStrip(host) {
 /** What is wrong right now, as one sentence; null when nothing is. */
 export function alarm(o) {
   if (!o.store.healthy) return 'The store cannot write. Chats are refused until it can, so that nothing is lost.';
-  if (!o.upstream.up) return `Ollama does not answer at ${o.upstream.url}${o.upstream.error ? `: ${o.upstream.error}` : '.'}`;
+  if (!o.upstream.up) return o.upstream.error ?? `Ollama does not answer at ${o.upstream.url}.`;
   return null;
 }
 
@@ -85,7 +85,7 @@ export function totals() {
   const node = el(
     'dl',
     { class: 'totals' },
-    el('div', { class: 'figure wide' }, el('dt', { text: 'Turns' }), turnCount, byAction),
+    el('div', { class: 'figure wide' }, el('dt', { text: 'Turns of everybody, since the start' }), turnCount, byAction),
     saved.node,
     prefill.node,
     recalled.node,

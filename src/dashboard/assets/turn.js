@@ -3,7 +3,7 @@
 import { Trouble, get } from './api.js';
 import { el, empty, longText, mark, number, say, section, table } from './dom.js';
 import { badge } from './gauge.js';
-import { absolute, action, count, many, range, ranges, time } from './words.js';
+import { absolute, count, deed, many, range, ranges, time } from './words.js';
 
 const PARTS = {
   system: 'System prompt',
@@ -105,7 +105,7 @@ function summary(t) {
     { class: 'totals' },
     fact(
       'Done',
-      el('dd', { 'data-action': t.action ?? 'none', class: 'with-badge' }, badge(t.action ?? 'none'), t.action === null ? 'nothing' : action(t.action)),
+      el('dd', { 'data-action': t.action ?? 'none', class: 'with-badge' }, badge(t.action ?? 'none'), deed(t)),
       el('dd', { class: 'note', text: `${t.dialect}, ${t.model}, ${t.status}` }),
     ),
     fact(
@@ -121,6 +121,7 @@ function summary(t) {
 function wholePassage(t) {
   const said = () => {
     if (t.status === 'refused') return 'This turn was refused: it could not be brought under the line. Everything in it is stored.';
+    if (t.status === 'failed') return 'The upstream failed: there is no answer. Everything in it is stored.';
     if (t.arrived_tokens === null) return 'This turn ended before it was counted. Everything in it is stored.';
     if (t.status === 'cancelled' && t.answer === null && t.action !== 'none')
       return 'The client went away before the answer began, so there is no receipt. Everything in it is stored.';

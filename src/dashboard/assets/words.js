@@ -78,14 +78,24 @@ export function rung(used, marks) {
 }
 
 const ACTIONS = {
-  none: 'sent as it came',
+  none: 'nothing to do',
   checkpoint: 'checkpoint due',
   compression: 'compressed',
   rollover: 'rolled over',
   refused: 'refused',
 };
-/** What was done in a turn, in two or three words. */
+/** A rung of the ladder, in two or three words. */
 export const action = (name) => ACTIONS[name] ?? String(name);
+
+/** What became of a turn. In observe mode what would have been done is told, and nothing is. */
+export function deed(turn) {
+  if (turn.status === 'failed') return 'failed';
+  if (turn.action === null || turn.action === undefined) return 'never counted';
+  if (turn.action === 'none') return turn.receipt ? 'sent behind earlier notes' : 'sent as it came';
+  if (turn.action === 'refused' && turn.status !== 'refused') return 'would have been refused';
+  const compacted = turn.action === 'compression' || turn.action === 'rollover';
+  return compacted && !turn.receipt && turn.status === 'complete' ? `would have been ${action(turn.action)}` : action(turn.action);
+}
 
 /** 2, 5 → "messages 2–5". */
 export function range(span) {
