@@ -30,6 +30,22 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 
 struct Driver(Child);
 
+impl Driver {
+    /// Starts it, and says where it listens; none if it has ended without.
+    fn start() -> std::io::Result<Option<(Self, String)>> {
+        let spawned = Command::new("chromedriver").arg("--port=0").stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+        let mut driver = Self(spawned?);
+        let mut said = BufReader::new(driver.0.stdout.take().expect("piped")).lines().map_while(Result::ok);
+        let port = said.find_map(|line| {
+            let (_, port) = line.rsplit_once("started successfully on port ")?;
+            port.trim_end_matches('.').parse::<u16>().ok()
+        });
+        // The pipe must be read to its end, or the driver would stop when it is full.
+        std::thread::spawn(move || said.for_each(drop));
+        Ok(port.map(|port| (driver, format!("http://127.0.0.1:{port}"))))
+    }
+}
+
 impl Drop for Driver {
     fn drop(&mut self) {
         // The driver takes its browser with it.
@@ -43,25 +59,27 @@ pub(super) async fn browser() -> Option<Browser> {
     let required =
         std::env::var("LOADLINE_REQUIRE").is_ok_and(|names| names.split(',').any(|name| name.trim() == "browser"));
     let turn = ONE_AT_A_TIME.lock().await;
-    let spawned = Command::new("chromedriver").arg("--port=0").stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
-    let mut driver = match spawned {
-        Ok(driver) => Driver(driver),
-        Err(error) if required => panic!("LOADLINE_REQUIRE names browser, but chromedriver does not start: {error}"),
-        Err(_) => {
-            let thread = std::thread::current();
-            let name = thread.name().unwrap_or("a test");
-            tell(&format!("skipped {name}: chromedriver is not installed (Debian: chromium, chromium-driver)"));
-            return None;
+    let mut started = None;
+    // It takes a free port of one address family, and ends if somebody has it in the other: then it takes another.
+    for _ in 0..20 {
+        match Driver::start() {
+            Ok(Some(driver)) => {
+                started = Some(driver);
+                break;
+            }
+            Ok(None) => {}
+            Err(error) if required => {
+                panic!("LOADLINE_REQUIRE names browser, but chromedriver does not start: {error}")
+            }
+            Err(_) => {
+                let thread = std::thread::current();
+                let name = thread.name().unwrap_or("a test");
+                tell(&format!("skipped {name}: chromedriver is not installed (Debian: chromium, chromium-driver)"));
+                return None;
+            }
         }
-    };
-    let mut said = BufReader::new(driver.0.stdout.take().expect("piped")).lines().map_while(Result::ok);
-    let port = said.find_map(|line| {
-        let (_, port) = line.rsplit_once("started successfully on port ")?;
-        port.trim_end_matches('.').parse::<u16>().ok()
-    });
-    let address = format!("http://127.0.0.1:{}", port.expect("chromedriver says where it listens"));
-    // The pipe must be read to its end, or the driver would stop when it is full.
-    std::thread::spawn(move || said.for_each(drop));
+    }
+    let (driver, address) = started.expect("chromedriver finds a free port");
     let options = json!({
         "goog:chromeOptions": { "args": ["--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--window-size=1280,1000"] },
         "goog:loggingPrefs": { "browser": "ALL" },
