@@ -168,7 +168,7 @@ pub fn full(body: impl Into<Bytes>) -> RequestBody {
 }
 
 /// The innermost reason: "connection refused" says more than "client error".
-fn deepest(error: &dyn std::error::Error) -> String {
+pub fn deepest(error: &dyn std::error::Error) -> String {
     let mut current = error;
     while let Some(source) = current.source() {
         current = source;

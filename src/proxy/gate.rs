@@ -17,7 +17,7 @@ use hyper::body::Incoming;
 use tracing::Span;
 
 use super::conversations::Turn;
-use super::fit::{Arrived, Effects, Fitted, Prepared, fit, message_size};
+use super::fit::{Arrived, Effects, Fitted, Prepared, fit};
 use super::headers::{Report, strip_hop_by_hop};
 use super::identify::identify;
 use super::memo::Memo;
@@ -25,11 +25,11 @@ use super::observe::{Commit, Ending, Observed, Watcher};
 use super::record::Recording;
 use super::relay::forwarded;
 use super::respond::{Refusal, ResponseBody};
+use super::tally::{note, tally};
 use super::whole::whole;
 use super::{Gateway, preprocess, receipt, restore};
 use crate::checkpoint::{self, Active, Job, Waited};
 use crate::config::Mode;
-use crate::context::plan::{current_exchange, whole_from};
 use crate::context::{Action, Basis, Tokens};
 use crate::dialect::{Answer, Dialect, Prompt, Request};
 use crate::events::{self, Event};
@@ -40,7 +40,7 @@ use crate::ollama::count::{Count, learn_from_report, off_the_worker, rough_size}
 use crate::ollama::models::{Model, ModelError};
 use crate::ollama::overflow::{self, Overflow};
 use crate::store::TurnStatus;
-use crate::telemetry::metrics::{Tally, UpstreamTrouble};
+use crate::telemetry::metrics::UpstreamTrouble;
 
 /// Waits for a checkpoint that nobody notices are not told.
 const WORTH_TELLING: Duration = Duration::from_millis(100);
@@ -301,44 +301,6 @@ impl Line<'_> {
             commit
         }
     }
-}
-
-/// What is known now of a request is noted in its span.
-fn note(recording: &Recording, model: &Model, fitted: &Fitted) {
-    let (span, report) = (Span::current(), &fitted.report);
-    // All at once: each time costs a log in JSON a reading of what it has.
-    tracing::record_all!(
-        span,
-        conversation = recording.turn.conversation,
-        turn = recording.id(),
-        model = model.name,
-        window = fitted.window,
-        limit_tokens = report.sent.limit,
-        arrived_tokens = report.arrived.total,
-        forwarded_tokens = report.sent.total,
-        basis = report.basis.name(),
-        action = report.action.name(),
-        snapshot = report.snapshot
-    );
-}
-
-/// What a prompt was spared. Behind a front that an earlier turn has used already, the upstream reads only what is
-/// new: the exchange that is being answered, and what was recalled for it.
-fn tally(model: &Model, request: &Request<'_>, fitted: &Fitted) -> Tally {
-    let recalled = fitted.recalled.as_ref().map_or(0, |recalled| rough_size(model, &recalled.note.text));
-    let (Some(covering), Prompt::Chat(messages)) = (&fitted.covering, &request.prompt) else {
-        return Tally { recalled, ..Tally::default() };
-    };
-    let front = &covering.front;
-    let sent = fitted.report.sent.total;
-    let used_before = messages.len() > front.made_at + 1;
-    let would_be_cut = sent.saturating_add(front.saved) > fitted.window;
-    let begins = whole_from(&request.kinds, current_exchange(&request.kinds));
-    let new = || messages.iter().rev().take_while(|message| message.source >= begins);
-    let new = || new().map(|message| message_size(model, message)).sum::<Tokens>();
-    let prefill_avoided =
-        if used_before && would_be_cut { sent.saturating_sub(new().saturating_add(recalled)) } else { 0 };
-    Tally { saved: front.saved, recalled, prefill_avoided }
 }
 
 /// Which of the dialect's messages each of Ollama's came from.

@@ -32,6 +32,7 @@ pub mod relay;
 pub mod respond;
 mod restore;
 pub mod server;
+mod tally;
 mod whole;
 mod windows;
 

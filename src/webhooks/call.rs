@@ -25,6 +25,7 @@ use tokio::time::Instant;
 use super::backoff;
 use super::sign::Key;
 use crate::events;
+use crate::ollama::client::deepest;
 use crate::store::EventRow;
 
 const MAX_ANSWER_BYTES: usize = 4 << 10;
@@ -147,15 +148,6 @@ fn trusting_nobody() -> io::Result<ClientConfig> {
         .with_safe_default_protocol_versions()
         .map_err(io::Error::other)?;
     Ok(config.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
-}
-
-/// The innermost reason: "connection refused" says more than "client error".
-fn deepest(error: &dyn std::error::Error) -> String {
-    let mut current = error;
-    while let Some(source) = current.source() {
-        current = source;
-    }
-    current.to_string()
 }
 
 #[cfg(test)]

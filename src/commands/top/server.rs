@@ -8,6 +8,7 @@ use anyhow::{Result, anyhow, bail};
 use super::super::data::{DataDir, Pass};
 use super::sentences::plain;
 use crate::api::auth::LOCAL_USER;
+use crate::ollama::client::deepest;
 
 /// Our own token is good for this long, in case that we cannot take it back.
 const PASS_MS: i64 = 12 * 3_600_000;
@@ -105,7 +106,7 @@ impl Server {
 
 async fn answer(request: reqwest::RequestBuilder, address: String) -> Result<String, NoAnswer> {
     let silent = |error: reqwest::Error| NoAnswer {
-        reason: format!("{address} does not answer: {}", root_cause(&error)),
+        reason: format!("{address} does not answer: {}", plain(&deepest(&error))),
         unknown_token: false,
     };
     let mut response = request.send().await.map_err(silent)?;
@@ -137,13 +138,4 @@ fn said(body: &str) -> String {
     let error = serde_json::from_str::<serde_json::Value>(body).ok();
     let words = error.as_ref().and_then(|error| error["error"].as_str()).unwrap_or(body);
     plain(words).chars().take(ERROR_CHARS).collect()
-}
-
-/// The last of the reasons, which is what people can act on.
-fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut cause = error;
-    while let Some(deeper) = cause.source() {
-        cause = deeper;
-    }
-    plain(&cause.to_string())
 }
