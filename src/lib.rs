@@ -14,9 +14,10 @@
 //! * [`store`] keeps what must not be lost; [`events`] tells what happens, as it happens, and [`webhooks`] calls
 //!   those who want to know; [`config`] is what an operator may say; [`telemetry`] is what an operator may see.
 //! * [`dashboard`] is the page that shows it all.
-//! * [`sim`] is an Ollama that needs no Ollama; [`commands`] is the command line.
+//! * [`sim`] is an Ollama that needs no Ollama; [`bench`] is the load harness; [`commands`] is the command line.
 
 pub mod api;
+pub mod bench;
 pub mod checkpoint;
 pub mod commands;
 pub mod config;

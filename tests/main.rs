@@ -8,6 +8,7 @@
 //! * `identity.rs` — properties of the hash chain.
 //! * `plans.rs` — properties of plans.
 //! * `cli.rs` — the commands, as processes.
+//! * `load.rs` — the load harness, as a process: that its figures are whole.
 //! * `deploy.rs` — what ships for operators: dashboard, alerts, container, unit.
 //! * `top.rs` — the dashboard in a terminal, as a process.
 //! * `doctor.rs` — what `loadline doctor` sees, and the way it says to mend it.
@@ -26,6 +27,7 @@ mod history;
 mod identity;
 mod inputs;
 mod live;
+mod load;
 mod plans;
 mod stage;
 mod top;

@@ -44,6 +44,9 @@ pub(super) struct SimCommand {
     /// Length of an answer that the request does not limit, its unseen last token included
     #[arg(long, value_name = "TOKENS", default_value_t = 32)]
     answer_tokens: u32,
+    /// Answer everything with the same words at once, unread and uncounted: for measuring what stands in front
+    #[arg(long)]
+    instant: bool,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -61,8 +64,13 @@ impl SimCommand {
             FlavourName::V0_33 => Flavour::V0_33,
         };
         let (gguf, name) = (self.gguf, self.name);
+        let from_file = gguf.is_some();
         // Building a vocabulary takes long enough to hold up everything else on this thread.
-        let model = tokio::task::spawn_blocking(move || model(gguf.as_deref(), &name)).await??;
+        let mut model = tokio::task::spawn_blocking(move || model(gguf.as_deref(), &name)).await??;
+        if !from_file {
+            // The model of our own is trained for whatever is asked of it.
+            model.trained_window = model.trained_window.max(self.window);
+        }
         let config = SimConfig {
             listen: self.listen,
             flavour,
@@ -70,6 +78,7 @@ impl SimCommand {
             prefill_us_per_token: self.prefill_us,
             decode_us_per_token: self.decode_us,
             answer_tokens: self.answer_tokens,
+            instant: self.instant,
             models: vec![model],
         };
         let sim = sim::start(config).await.with_context(|| format!("cannot listen on {}", self.listen))?;

@@ -62,6 +62,11 @@ impl Frames {
         }
     }
 
+    /// Whether the last byte was within a frame. Of one that was given up on nobody knows.
+    pub fn is_within(&self) -> bool {
+        self.gave_up || !self.partial.is_empty() || !self.data.is_empty()
+    }
+
     /// Whether a frame was too large to be read.
     pub fn gave_up(&self) -> bool {
         self.gave_up

@@ -17,6 +17,8 @@ pub enum Fault {
     SilentBeforeHeaders,
     /// A clean end of the body after so many pieces of the answer, without its final part.
     EndAfterChunks(u32),
+    /// The same, but half of the next piece still comes.
+    EndWithinChunk(u32),
     /// Tears the connection after so many pieces of the answer.
     ResetAfterChunks(u32),
     /// What Ollama writes when generation fails after so many pieces: an error line on native routes.

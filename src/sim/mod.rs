@@ -16,6 +16,7 @@ mod exchange;
 mod faults;
 mod go_json;
 mod go_syntax;
+mod instant;
 mod ledger;
 mod model;
 mod prompt;
@@ -59,6 +60,8 @@ pub struct SimConfig {
     pub decode_us_per_token: u64,
     /// How long an answer is when the request does not cut it, the unseen token that ends it included.
     pub answer_tokens: u32,
+    /// Answer everything with the same words at once, unread and uncounted.
+    pub instant: bool,
     /// Empty means one model, [`SimModel::standard`].
     pub models: Vec<SimModel>,
 }
@@ -72,6 +75,7 @@ impl Default for SimConfig {
             prefill_us_per_token: 0,
             decode_us_per_token: 0,
             answer_tokens: 32,
+            instant: false,
             models: Vec::new(),
         }
     }

@@ -63,8 +63,16 @@ impl SimModel {
         tagged(&self.name).eq_ignore_ascii_case(&tagged(name))
     }
 
+    /// Another one whenever anything but the name is another, as with Ollama.
     pub(super) fn digest(&self) -> String {
-        blake3::hash(self.tagged_name().as_bytes()).to_hex().to_string()
+        let Self { name: _, tokenizer: _, vocabulary, trained_window, num_ctx, system, messages, .. } = self;
+        let mut hasher = blake3::Hasher::new();
+        let said = (trained_window, num_ctx, system, messages, self.capabilities());
+        hasher.update(format!("{said:?}{}{:?}", vocabulary.pre, vocabulary.kind).as_bytes());
+        for text in vocabulary.tokens.iter().chain(&vocabulary.merges) {
+            hasher.update(text.as_bytes());
+        }
+        hasher.finalize().to_hex().to_string()
     }
 
     pub(super) fn capabilities(&self) -> Vec<&'static str> {

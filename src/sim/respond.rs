@@ -86,7 +86,7 @@ pub(super) fn whole(route: Route, text: String, fault: Option<&Fault>, flavour: 
     let content_type = route.content_type(false);
     let half = || Bytes::copy_from_slice(&text.as_bytes()[..text.len() / 2]);
     match fault {
-        Some(Fault::EndAfterChunks(_)) => body(content_type, half()),
+        Some(Fault::EndAfterChunks(_) | Fault::EndWithinChunk(_)) => body(content_type, half()),
         Some(Fault::ResetAfterChunks(_)) => {
             let torn = stream::once(async {
                 reach_the_client().await;
@@ -188,6 +188,11 @@ impl Delivery {
     fn scripted_end(&mut self) -> Option<Option<Result<Bytes, Torn>>> {
         match self.fault {
             Some(Fault::EndAfterChunks(after)) if self.sent_pieces >= after => Some(None),
+            Some(Fault::EndWithinChunk(after)) if self.sent_pieces >= after => {
+                let piece = self.wire.piece(&self.pieces.next()?);
+                let half = piece.floor_char_boundary(piece.trim_end().len() / 2);
+                Some(Some(Ok(Bytes::copy_from_slice(&piece.as_bytes()[..half]))))
+            }
             Some(Fault::ResetAfterChunks(after)) if self.sent_pieces >= after => Some(Some(Err(Torn))),
             Some(Fault::ErrorLineAfterChunks(after)) if self.sent_pieces >= after => {
                 Some(Some(Ok(self.wire.failed(FAILURE).into())))

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::faults::Faults;
 use super::go_json::{self, Object};
+use super::instant::Ready;
 use super::ledger::Ledger;
 use super::refusal::Refusal;
 use super::{Flavour, SimConfig, SimModel};
@@ -31,6 +32,7 @@ pub(super) struct World {
     pub(super) faults: Faults,
     pub(super) ledger: Arc<Ledger>,
     pub(super) started: Timestamp,
+    pub(super) ready: Ready,
     /// One for each model of the config, in its order.
     runners: Vec<Mutex<Option<Runner>>>,
 }
@@ -60,7 +62,14 @@ pub(super) struct Loaded {
 impl World {
     pub(super) fn new(config: SimConfig) -> Self {
         let runners = config.models.iter().map(|_| Mutex::new(None)).collect();
-        Self { config, faults: Faults::default(), ledger: Arc::default(), started: Timestamp::now(), runners }
+        Self {
+            config,
+            faults: Faults::default(),
+            ledger: Arc::default(),
+            started: Timestamp::now(),
+            ready: Ready::default(),
+            runners,
+        }
     }
 
     /// A model's place in the config, by any of its names.

@@ -1,7 +1,9 @@
 //! `loadline bench`: for whoever doubts it.
 
+mod load;
 mod prefill;
 mod recall;
+mod relay;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -26,15 +28,19 @@ pub(super) struct Bench {
 
 #[derive(Debug, Subcommand)]
 enum What {
+    Load(load::Load),
     Prefill(prefill::Prefill),
     Recall(recall::Recall),
+    Relay(relay::Relay),
 }
 
 impl Bench {
     pub(super) async fn run(self) -> Result<Outcome> {
         match self.what {
+            What::Load(command) => command.run().await,
             What::Prefill(command) => command.run().await,
             What::Recall(command) => command.run().await,
+            What::Relay(command) => command.run().await,
         }
     }
 }

@@ -63,6 +63,8 @@ pub(super) enum Route {
 }
 
 impl Route {
+    pub(super) const COUNT: usize = 6;
+
     pub(super) fn of_path(path: &str) -> Option<Self> {
         Some(match path {
             "/api/chat" => Self::Chat,
