@@ -1,15 +1,17 @@
 //! Makes one change, inside the savepoint that the writer gives it. What it cannot do wholly it refuses.
 
+use std::ops::RangeInclusive;
+
 use rusqlite::{Connection, OptionalExtension, named_params, params};
 
-use super::append::{Origin, Position, require, step};
+use super::append::{Origin, Position, require, root, step};
 use super::change::{BeginTurn, Change, Compaction, FinishTurn, NewCheckpoint, NewEvent, NewSnapshot};
 use super::error::{Failure, Rejection};
 use super::{delete, import, index, tokens};
 use crate::context::identity::ConversationId;
 
 /// Slices that somebody who searches waits for; the rest follows when there is time.
-const MOST_SLICES: usize = 16;
+const MOST_SLICES: usize = 96;
 
 pub(super) fn apply(connection: &Connection, change: &Change) -> Result<(), Failure> {
     match change {
@@ -28,6 +30,7 @@ pub(super) fn apply(connection: &Connection, change: &Change) -> Result<(), Fail
             }
             Ok(())
         }
+        Change::Wake => Ok(()),
         Change::Hide(conversation) => delete::hide(connection, *conversation),
         Change::DeleteSlice(conversation) => delete::delete_slice(connection, *conversation),
         Change::CreateToken(token) => tokens::create(connection, token),
@@ -53,60 +56,99 @@ pub(super) fn apply(connection: &Connection, change: &Change) -> Result<(), Fail
 }
 
 fn begin_turn(connection: &Connection, begin: &BeginTurn) -> Result<(), Failure> {
-    open_conversation(connection, begin.conversation, &begin.user, &begin.model, begin.at)?;
-    let mut position = match begin.after {
-        Some(link) => Some(require(connection, begin.conversation, link)?),
-        None => None,
-    };
-    for message in &begin.messages {
-        let origin = Origin { at: begin.at, answer: None };
-        position = Some(step(connection, begin.conversation, position, message, origin)?);
-    }
+    let end = add_request(connection, begin, begin.at)?;
     let mut statement = connection.prepare_cached(
         "INSERT INTO turns (id, conversation_id, branch_id, last_seq, at, model, dialect, status, system_id)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 'pending', ?8)",
     )?;
-    let (branch, seq) = (position.map(|end| end.branch), position.map_or(0, |end| end.seq));
-    let system = system_prompt(connection, &begin.system)?;
     statement.execute(params![
         begin.turn,
         begin.conversation,
-        branch,
-        seq,
+        end.map(|end| end.branch),
+        end.map_or(0, |end| end.seq),
         begin.at,
         begin.model,
         begin.dialect,
-        system
+        system_prompt(connection, &begin.system)?
     ])?;
     Ok(())
 }
 
-/// Makes the conversation if it is not there, and makes sure that it is this user's.
+/// The messages of a request. Where they end.
+fn add_request(connection: &Connection, begin: &BeginTurn, updated_at: i64) -> Result<Option<Position>, Failure> {
+    let (conversation, at) = (begin.conversation, begin.at);
+    let new = open_conversation(connection, conversation, &begin.user, &begin.model, at..=updated_at)?;
+    let mut position = match begin.after {
+        Some(link) => Some(require(connection, conversation, link)?),
+        None if new && !begin.messages.is_empty() => Some(root(connection, conversation, at)?),
+        None => None,
+    };
+    for message in &begin.messages {
+        position = Some(step(connection, conversation, position, message, Origin { at, answer: None })?);
+    }
+    Ok(position)
+}
+
+/// Makes the conversation if it is not there, and makes sure that it is this user's. Whether it is new.
 pub(super) fn open_conversation(
     connection: &Connection,
     conversation: ConversationId,
     name: &str,
     model: &str,
-    at: i64,
-) -> Result<(), Failure> {
-    let user = user(connection, name, at)?;
-    let mut statement = connection.prepare_cached(
-        "INSERT INTO conversations (id, user_id, model, created_at, updated_at) VALUES (?1, ?2, ?3, ?4, ?4)
-         ON CONFLICT (id) DO UPDATE SET model = excluded.model, updated_at = excluded.updated_at
-         WHERE user_id = excluded.user_id",
+    at: RangeInclusive<i64>,
+) -> Result<bool, Failure> {
+    let user = user(connection, name, *at.start())?;
+    let mut make = connection.prepare_cached(
+        "INSERT INTO conversations (id, user_id, model, created_at, updated_at) VALUES (?1, ?2, ?3, ?4, ?5)
+         ON CONFLICT (id) DO NOTHING",
     )?;
-    match statement.execute(params![conversation, user, model, at])? {
+    if make.execute(params![conversation, user, model, at.start(), at.end()])? == 1 {
+        return Ok(true);
+    }
+    let mut update = connection
+        .prepare_cached("UPDATE conversations SET model = ?3, updated_at = ?4 WHERE id = ?1 AND user_id = ?2")?;
+    match update.execute(params![conversation, user, model, at.end()])? {
         0 => Err(Rejection::ForeignConversation(conversation).into()),
-        _ => Ok(()),
+        _ => Ok(false),
     }
 }
 
+/// A turn that has begun and ended since the last commit is written once, not twice.
+pub(super) fn whole_turn(connection: &Connection, begin: &BeginTurn, finish: &FinishTurn) -> Result<(), Failure> {
+    let mut end = add_request(connection, begin, finish.at)?;
+    end = add_answer(connection, begin.conversation, end, finish)?;
+    let mut statement = connection.prepare_cached(
+        "INSERT INTO turns (id, conversation_id, branch_id, last_seq, at, model, dialect, status, system_id,
+             finished_at, arrived_tokens, sent_tokens, limit_tokens, reported_tokens, basis, action, receipt_id)
+         VALUES (:turn, :conversation, :branch, :seq, :begun, :model, :dialect, :status, :system,
+             :at, nullif(:arrived, 0), nullif(:sent, 0), nullif(:limit, 0), :reported, nullif(:basis, ''),
+             nullif(:action, ''), :receipt)",
+    )?;
+    statement.execute(named_params! {
+        ":turn": begin.turn,
+        ":conversation": begin.conversation,
+        ":branch": end.map(|end| end.branch),
+        ":seq": end.map_or(0, |end| end.seq),
+        ":begun": begin.at,
+        ":model": begin.model,
+        ":dialect": begin.dialect,
+        ":status": finish.status.name(),
+        ":system": system_prompt(connection, &begin.system)?,
+        ":at": finish.at,
+        ":arrived": finish.arrived_tokens,
+        ":sent": finish.sent_tokens,
+        ":limit": finish.limit_tokens,
+        ":reported": finish.reported_tokens,
+        ":basis": finish.basis,
+        ":action": finish.action,
+        ":receipt": finish.receipt.as_ref().map(|(id, _)| id),
+    })?;
+    add_outcome(connection, begin.conversation, finish)
+}
+
 fn finish_turn(connection: &Connection, finish: &FinishTurn) -> Result<(), Failure> {
-    let (conversation, mut end) = pending_turn(connection, finish)?;
-    if let Some(answer) = &finish.answer {
-        let origin = Origin { at: finish.at, answer: Some(finish.status.of_answer()) };
-        end = Some(step(connection, conversation, end, answer, origin)?);
-    }
+    let (conversation, end) = pending_turn(connection, finish)?;
+    let end = add_answer(connection, conversation, end, finish)?;
     let mut statement = connection.prepare_cached(
         "UPDATE turns SET branch_id = :branch, last_seq = :seq, finished_at = :at, status = :status,
              arrived_tokens = nullif(:arrived, 0), sent_tokens = nullif(:sent, 0), limit_tokens = nullif(:limit, 0),
@@ -127,15 +169,32 @@ fn finish_turn(connection: &Connection, finish: &FinishTurn) -> Result<(), Failu
         ":receipt": finish.receipt.as_ref().map(|(id, _)| id),
         ":turn": finish.turn,
     })?;
+    connection
+        .prepare_cached("UPDATE conversations SET updated_at = ?2 WHERE id = ?1")?
+        .execute(params![conversation, finish.at])?;
+    add_outcome(connection, conversation, finish)
+}
+
+/// The answer, behind the request. Where the turn ends with it.
+fn add_answer(
+    connection: &Connection,
+    conversation: ConversationId,
+    end: Option<Position>,
+    finish: &FinishTurn,
+) -> Result<Option<Position>, Failure> {
+    let Some(answer) = &finish.answer else { return Ok(end) };
+    let origin = Origin { at: finish.at, answer: Some(finish.status.of_answer()) };
+    step(connection, conversation, end, answer, origin).map(Some)
+}
+
+/// What is kept of a turn beside its messages.
+fn add_outcome(connection: &Connection, conversation: ConversationId, finish: &FinishTurn) -> Result<(), Failure> {
     if let Some((id, body)) = &finish.receipt {
         let mut statement = connection.prepare_cached(
             "INSERT INTO receipts (id, conversation_id, turn_id, body, created_at) VALUES (?1, ?2, ?3, ?4, ?5)",
         )?;
         statement.execute(params![id, conversation, finish.turn, body, finish.at])?;
     }
-    connection
-        .prepare_cached("UPDATE conversations SET updated_at = ?2 WHERE id = ?1")?
-        .execute(params![conversation, finish.at])?;
     finish.events.iter().try_for_each(|event| add_event(connection, event))
 }
 
@@ -148,7 +207,7 @@ fn pending_turn(connection: &Connection, finish: &FinishTurn) -> Result<(Convers
     )?;
     let found = statement.query_row([&finish.turn], |row| {
         let (seq, answered) = (row.get(3)?, row.get(4)?);
-        let end = row.get::<_, Option<i64>>(2)?.map(|branch| Position { branch, seq, answered });
+        let end = row.get::<_, Option<i64>>(2)?.map(|branch| Position { branch, seq, answered, just_written: None });
         Ok((row.get(0)?, row.get::<_, String>(1)?, end))
     });
     let (conversation, status, end) = found.optional()?.ok_or_else(|| Rejection::UnknownTurn(finish.turn.clone()))?;

@@ -47,6 +47,8 @@ pub enum Change {
         name: String,
         value: i64,
     },
+    /// Nothing: the writer is to look whether there is anything.
+    Wake,
 }
 
 /// A message of a history. System messages are not among them: they add no link, and are kept with
@@ -207,7 +209,8 @@ impl Change {
             | Self::TokenUsed { .. }
             | Self::ForgetToken(_)
             | Self::Condensed { .. }
-            | Self::Cursor { .. } => &[],
+            | Self::Cursor { .. }
+            | Self::Wake => &[],
         }
     }
 
@@ -230,6 +233,7 @@ impl Change {
             Self::ImportSlice(slice) => slice.bytes(),
             Self::ImportBegin(import) => import.intake.as_ref().map_or(0, String::len),
             Self::ImportEnd(imports) => imports.iter().map(|import| import.system.len()).sum(),
+            Self::Wake => return 0,
             Self::Index
             | Self::Hide(_)
             | Self::DeleteSlice(_)

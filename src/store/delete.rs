@@ -8,10 +8,12 @@ use std::time::Duration;
 
 use rusqlite::{Connection, params};
 
+use super::append::anchor_tag;
 use super::apply::user;
 use super::change::Change;
 use super::error::{Failure, Rejection};
 use super::import::NOBODY;
+use super::read::StoredLink;
 use super::{Store, StoreError, index};
 use crate::context::identity::ConversationId;
 
@@ -123,23 +125,25 @@ fn system_prompts(connection: &Connection, conversation: ConversationId) -> rusq
     statement.query_map(params![conversation, SLICE], |row| row.get(0))?.collect()
 }
 
-/// Deletes messages, the newest first. The search index needs to be told what it had, and condensed texts are
+/// Deletes messages, and what finds them. The search index needs to be told what it had, and condensed texts are
 /// known by the original's digest. Whether there may be more.
 fn forget_texts(connection: &Connection, conversation: ConversationId) -> rusqlite::Result<bool> {
-    let mut texts = connection
-        .prepare_cached("SELECT id, text FROM messages WHERE conversation_id = ?1 ORDER BY id DESC LIMIT ?2")?;
-    let (mut found, mut bytes) = (Vec::<(i64, String)>::new(), 0);
+    let mut texts =
+        connection.prepare_cached("SELECT id, text, link FROM messages WHERE conversation_id = ?1 LIMIT ?2")?;
+    let (mut found, mut bytes) = (Vec::<(i64, String, StoredLink)>::new(), 0);
     let mut rows = texts.query(params![conversation, SLICE])?;
     while let Some(row) = rows.next()?.filter(|_| bytes < SLICE_BYTES) {
-        let (id, text): (i64, String) = (row.get(0)?, row.get(1)?);
+        let (id, text, link): (i64, String, StoredLink) = (row.get(0)?, row.get(1)?, row.get(2)?);
         bytes += text.len();
-        found.push((id, text));
+        found.push((id, text, link));
     }
     drop(rows);
     let indexed = index::indexed_up_to(connection)?;
     let mut condensed = connection.prepare_cached("DELETE FROM condensed WHERE digest = ?1")?;
     let mut gone = connection.prepare_cached("DELETE FROM messages WHERE id = ?1")?;
-    for (id, text) in &found {
+    let mut anchors = connection.prepare_cached("DELETE FROM anchors WHERE tag = ?1 AND conversation_id = ?2")?;
+    for (id, text, link) in &found {
+        anchors.execute(params![anchor_tag(&link.0), conversation])?;
         if *id <= indexed {
             index::remove(connection, *id, text)?;
         }

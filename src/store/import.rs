@@ -138,7 +138,7 @@ impl ImportedLine {
 
 /// Makes a conversation of nobody's.
 pub(super) fn begin(connection: &Connection, import: &Import) -> Result<(), Failure> {
-    open_conversation(connection, import.conversation, NOBODY, &import.model, import.at)?;
+    open_conversation(connection, import.conversation, NOBODY, &import.model, import.at..=import.at)?;
     connection
         .prepare_cached("UPDATE conversations SET session = ?2, provider = ?3, intake = ?4 WHERE id = ?1")?
         .execute(params![import.conversation, import.session, import.provider, import.intake])?;
@@ -177,7 +177,9 @@ pub(super) fn end(connection: &Connection, imports: &[Import]) -> Result<(), Fai
                  system_id)
              SELECT ?1, ?2, newest.branch_id, coalesce(newest.seq, 0), ?3, ?3, ?4, 'import', 'complete', ?5
              FROM (SELECT 1) LEFT JOIN (
-                 SELECT branch_id, seq FROM messages WHERE conversation_id = ?2 ORDER BY id DESC LIMIT 1
+                 SELECT branch_id, seq FROM branches JOIN messages ON branch_id = branches.id
+                     AND seq = (SELECT max(seq) FROM messages WHERE branch_id = branches.id)
+                 WHERE branches.conversation_id = ?2 ORDER BY messages.id DESC LIMIT 1
              ) AS newest",
         )?;
         let system = system_prompt(connection, &import.system)?;

@@ -8,9 +8,9 @@ use rusqlite::{Connection, OptionalExtension, params};
 /// The name under which the last indexed message is kept.
 const INDEXED_UP_TO: &str = "indexed_up_to";
 
-/// Messages and bytes of one slice: some milliseconds of work.
-const SLICE_MESSAGES: u32 = 256;
-const SLICE_BYTES: usize = 512 << 10;
+/// Messages and bytes of one slice: a millisecond or two of work, which somebody may have to wait for.
+const SLICE_MESSAGES: u32 = 64;
+const SLICE_BYTES: usize = 64 << 10;
 
 /// Characters of a message that can be found: a pasted log must not fill the index.
 const INDEXED_CHARS: u32 = 65_536;

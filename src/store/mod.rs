@@ -8,11 +8,13 @@
 mod ack;
 mod append;
 mod apply;
+mod batch;
 mod change;
 mod delete;
 mod disk;
 mod error;
 mod health;
+mod held;
 mod import;
 mod index;
 mod open;
@@ -21,6 +23,7 @@ mod secret;
 #[cfg(test)]
 mod tests;
 mod tokens;
+mod write_back;
 mod writer;
 
 use std::fs::File;
@@ -49,8 +52,10 @@ pub use tokens::NewToken;
 
 use crate::context::identity::ConversationId;
 use health::Health;
+use held::Begun;
 use read::Pool;
-use writer::{Job, MAX_WAITING, Writer};
+use write_back::WriteBack;
+use writer::{Job, MAX_WAITING, Then, Writer};
 
 /// Bytes that may wait to be stored, whatever their number.
 const MAX_WAITING_BYTES: usize = 256 << 20;
@@ -91,6 +96,7 @@ pub struct Store {
     health: Arc<Health>,
     readers: Pool,
     queue: Option<SyncSender<Job>>,
+    begun: Arc<Begun>,
     thread: Option<JoinHandle<()>>,
     /// Let go of last, when the thread has ended.
     lock: File,
@@ -107,7 +113,10 @@ impl Store {
         let newest = readers.get()?.newest_conversation()?;
         let health = Arc::new(Health::default());
         let (queue, jobs) = mpsc::sync_channel(MAX_WAITING);
-        let writer = Writer { connection, path: path.clone(), queue: jobs, health: Arc::clone(&health) };
+        let begun = Arc::new(Begun::default());
+        let (watched, waiting) = (Arc::clone(&health), Arc::clone(&begun));
+        let aside = Some(WriteBack::start(open::beside(dir)?, &path, Arc::clone(&health))?);
+        let writer = Writer { connection, path: path.clone(), queue: jobs, begun: waiting, health: watched, aside };
         let thread = thread::Builder::new().name("store".to_owned()).spawn(move || writer.run());
         Ok(Self {
             dir: dir.to_owned(),
@@ -115,6 +124,7 @@ impl Store {
             health,
             readers,
             queue: Some(queue),
+            begun,
             thread: Some(thread.map_err(|error| StoreError::file(&path, error))?),
             lock,
         })
@@ -138,22 +148,59 @@ impl Store {
     /// Hands a change to the writer, at once; changes are made in the order they are submitted in. If
     /// too much waits already it is refused.
     pub fn submit(&self, change: Change) -> Ack {
+        self.hand_over(change, None)
+    }
+
+    /// The same, with something to be done on the writer's thread once it is known what became of it, before anybody
+    /// is told. If it is refused here, that is done here. It must not hold the store: the writer cannot wait for itself.
+    pub fn submit_then(&self, change: Change, then: impl FnOnce(&Result<(), StoreError>) + Send + 'static) -> Ack {
+        self.hand_over(change, Some(Box::new(then)))
+    }
+
+    fn hand_over(&self, change: Change, then: Option<Then>) -> Ack {
+        let refuse = |then: Option<Then>, error: StoreError| {
+            if let Some(then) = then {
+                then(&Err(error.clone()));
+            }
+            Ack::refused(error)
+        };
         if !self.health.is_trusted() {
-            return Ack::refused(self.health.untrusted(&open::database_path(&self.dir)));
+            return refuse(then, self.health.untrusted(&open::database_path(&self.dir)));
         }
-        let Some(queue) = &self.queue else { return Ack::refused(StoreError::Stopped) };
+        let Some(queue) = &self.queue else { return refuse(then, StoreError::Stopped) };
         let bytes = change.bytes();
         if !self.health.admit(bytes, MAX_WAITING_BYTES) {
-            return Ack::refused(StoreError::QueueFull);
+            return refuse(then, StoreError::QueueFull);
         }
         let (done, ack) = oneshot::channel();
-        let refused = match queue.try_send(Job { change: Box::new(change), done }) {
+        let mut job = Job { change: Box::new(change), then, done };
+        if held::may_wait(&job.change) {
+            // Nobody would ever look.
+            if self.thread.as_ref().is_none_or(JoinHandle::is_finished) {
+                self.health.taken(bytes);
+                return refuse(job.then, StoreError::Stopped);
+            }
+            if !self.begun.add(job) {
+                return Ack::waiting(ack);
+            }
+            // Nothing to store: only a word that there is something.
+            let (done, _nobody) = oneshot::channel();
+            job = Job { change: Box::new(Change::Wake), then: None, done };
+            self.health.admit(0, usize::MAX);
+            if let Err(error) = queue.try_send(job) {
+                // Then it is awake, or gone.
+                self.health.taken(0);
+                drop(error);
+            }
+            return Ack::waiting(ack);
+        }
+        let (refused, job) = match queue.try_send(job) {
             Ok(()) => return Ack::waiting(ack),
-            Err(TrySendError::Full(_)) => StoreError::QueueFull,
-            Err(TrySendError::Disconnected(_)) => StoreError::Stopped,
+            Err(TrySendError::Full(job)) => (StoreError::QueueFull, job),
+            Err(TrySendError::Disconnected(job)) => (StoreError::Stopped, job),
         };
         self.health.taken(bytes);
-        Ack::refused(refused)
+        refuse(job.then, refused)
     }
 
     /// Whether the last commit went well and the writer is there.
@@ -164,6 +211,11 @@ impl Store {
     /// A connection to read with, given back when it is dropped.
     pub fn reader(&self) -> Result<Reader<'_>, StoreError> {
         self.readers.get()
+    }
+
+    /// The same without waiting, if there is one that nobody uses: for short looks.
+    pub fn reader_at_hand(&self) -> Option<Reader<'_>> {
+        self.readers.at_hand()
     }
 
     /// Has each commit told to somebody, on the writer's thread. The first who asks is told.

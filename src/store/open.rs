@@ -23,6 +23,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0001_first.sql"),
     include_str!("migrations/0002_history.sql"),
     include_str!("migrations/0003_events.sql"),
+    include_str!("migrations/0004_locality.sql"),
 ];
 
 /// "Load" in ASCII, so that `file` and we can tell whose database it is.
@@ -39,6 +40,9 @@ const CHECK_TIME: Duration = Duration::from_secs(2);
 
 /// A write-ahead log that was needed once, for a large import say, gives its space back down to this.
 const LOG_BYTES_KEPT: i64 = 64 << 20;
+
+/// What the writer may keep of the database in memory: links are looked up all over it.
+const WRITER_CACHE_KIB: i64 = 4 << 10;
 
 /// Statements that a connection keeps prepared: more than there are.
 const STATEMENTS: usize = 64;
@@ -150,6 +154,8 @@ fn connect(path: &Path, access: OpenFlags) -> Result<Connection, StoreError> {
         write_back_at_close(&connection, false)?;
         connection.busy_timeout(BUSY_TIMEOUT)?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS);
+        // A plan depends on the statement alone, or each new value would have it made again.
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
         // What the schema says is not trusted to call functions, nor pages to be well formed.
         connection.execute_batch("PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON;")?;
         Ok(connection)
@@ -183,8 +189,11 @@ fn prepare(connection: &Connection, durability: Durability) -> rusqlite::Result<
         Durability::Normal => "NORMAL",
     };
     connection.pragma_update(None, "synchronous", synchronous)?;
-    connection.pragma_update(None, "foreign_keys", true)?;
+    // Every reference is written by code that has just looked up or made what it refers to, so only tests have it
+    // looked up once more with every insert.
+    connection.pragma_update(None, "foreign_keys", cfg!(debug_assertions))?;
     connection.pragma_update(None, "temp_store", "MEMORY")?;
+    connection.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)?;
     // What was deleted is overwritten.
     connection.pragma_update_and_check(None, "secure_delete", true, |_| Ok(()))?;
     connection.pragma_update_and_check(None, "journal_size_limit", LOG_BYTES_KEPT, |_| Ok(()))?;

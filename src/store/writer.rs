@@ -14,24 +14,38 @@ use rusqlite::{Connection, TransactionBehavior};
 use tokio::sync::oneshot;
 
 use super::StoreError;
-use super::apply::apply;
+use super::batch::apply_all;
 use super::change::Change;
-use super::error::{Failure, is_failed_sync, is_of_the_medium};
+use super::error::{Failure, is_failed_sync};
 use super::health::Health;
+use super::held::{Begun, Held};
+use super::write_back::WriteBack;
 use super::{delete, index, open};
 use crate::context::identity::ConversationId;
 
 /// Changes that may wait; a commit takes all of them.
 pub(super) const MAX_WAITING: usize = 4096;
 
-/// Pages in the write-ahead log that are worth writing back, 4 KiB each. SQLite's own default.
-const LOG_PAGES: i64 = 1000;
+/// Pages in the write-ahead log that are worth writing back, 4 KiB each. A page that was written often meanwhile is
+/// written back once.
+const LOG_PAGES: i64 = 4000;
+
+/// Pages in it from which on it is worth beginning anew.
+const LONGEST_LOG: i64 = 4 * LOG_PAGES;
+
+/// Commits between two looks at how long the log is, unless one was large.
+const LOOK_AFTER_COMMITS: u32 = 16;
+const LOOK_AFTER_BYTES: usize = 1 << 20;
+
+/// With this many turns under way a commit waits a moment for others to end.
+const MANY_UNDER_WAY: usize = 8;
+const WAIT_FOR_OTHERS: Duration = Duration::from_micros(500);
 
 /// After this long without a change there is time for chores.
 const IDLE: Duration = Duration::from_millis(100);
 
 /// Commits after which chores wait no longer.
-const MOST_COMMITS_BEHIND: u32 = 256;
+const MOST_COMMITS_BEHIND: u32 = 128;
 
 /// What indexing may take when the process ends.
 const LAST_INDEXING: Duration = Duration::from_secs(2);
@@ -47,6 +61,9 @@ struct Chores {
     truncate: bool,
     /// Since they were last done.
     commits: u32,
+    last_commit: Option<Instant>,
+    /// Since the length of the log was last looked at.
+    unlooked: (u32, usize),
 }
 
 impl Chores {
@@ -56,10 +73,19 @@ impl Chores {
 }
 
 /// A change that waits, and whom to tell.
-#[derive(Debug)]
 pub(super) struct Job {
     pub(super) change: Box<Change>,
+    pub(super) then: Option<Then>,
     pub(super) done: oneshot::Sender<Result<(), StoreError>>,
+}
+
+/// What is done on the writer's thread once it is known what became of a change, before anybody is told.
+pub(super) type Then = Box<dyn FnOnce(&Result<(), StoreError>) + Send>;
+
+impl std::fmt::Debug for Job {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Job").field("change", &self.change).finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug)]
@@ -67,7 +93,10 @@ pub(super) struct Writer {
     pub(super) connection: Connection,
     pub(super) path: PathBuf,
     pub(super) queue: Receiver<Job>,
+    pub(super) begun: Arc<Begun>,
     pub(super) health: Arc<Health>,
+    /// Writes the log back while others wait for commits.
+    pub(super) aside: Option<WriteBack>,
 }
 
 impl Writer {
@@ -78,19 +107,33 @@ impl Writer {
         let leftovers = delete::hidden(&self.connection).unwrap_or_default();
         let mut chores = Chores { index: true, truncate: true, leftovers, ..Chores::default() };
         self.truncate(&mut chores);
+        let mut held = Held::default();
         loop {
-            let next = if chores.none() {
-                self.queue.recv().map_err(|_| RecvTimeoutError::Disconnected)
-            } else {
-                self.queue.recv_timeout(if chores.behind { Duration::ZERO } else { IDLE })
+            let chores_at = (!chores.none()).then_some(if chores.behind { Duration::ZERO } else { IDLE });
+            // Beginnings come without a word, so somebody has to look.
+            let look_at = self.begun.look_after(&held, Instant::now());
+            let next = match chores_at.into_iter().chain(look_at).min() {
+                None => self.queue.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(timeout) => self.queue.recv_timeout(timeout),
             };
             match next {
-                Ok(first) => self.take(first, &mut chores),
+                Ok(first) => self.take(Some(first), &mut held, &mut chores),
+                Err(RecvTimeoutError::Timeout) if look_at.is_some_and(|look| chores_at.is_none_or(|at| look <= at)) => {
+                    self.take(None, &mut held, &mut chores);
+                    if !chores.none() && chores.last_commit.is_none_or(|last| last.elapsed() >= IDLE) {
+                        self.do_chores(&mut chores);
+                    }
+                }
                 Err(RecvTimeoutError::Timeout) => self.do_chores(&mut chores),
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
+        // Whatever still waits for its end is written without it.
+        let last = held.ready(self.begun.take(), Instant::now());
+        self.commit(last.into_iter().chain(held.all()).collect(), None);
         self.finish_index();
+        // What it is doing ends first.
+        self.aside = None;
         // Best effort: a log that stays is read at the next start. It may be now that a sync fails.
         if self.health.is_trusted() {
             let _ = self.write_back("PRAGMA wal_checkpoint(TRUNCATE)");
@@ -99,24 +142,41 @@ impl Writer {
     }
 
     /// Commits a change with everything that waits behind it.
-    fn take(&mut self, first: Job, chores: &mut Chores) {
+    fn take(&mut self, first: Option<Job>, held: &mut Held, chores: &mut Chores) {
         #[cfg(test)]
         self.health.before_commit(&self.connection);
-        let mut batch = vec![first];
+        if held.len() >= MANY_UNDER_WAY {
+            // Others will end in a moment: one commit for all of them costs everybody less than one for each.
+            std::thread::sleep(WAIT_FOR_OTHERS);
+        }
+        let mut batch: Vec<Job> = first.into_iter().collect();
         batch.extend(self.queue.try_iter().take(MAX_WAITING - 1));
+        // Taken after the ends, so that none of them is without its beginning; they go first all the same.
+        let begun = self.begun.take();
+        let mut batch = held.ready(begun.into_iter().chain(batch).collect(), Instant::now());
+        let words = batch.extract_if(.., |job| matches!(*job.change, Change::Wake)).count();
+        (0..words).for_each(|_| self.health.taken(0));
+        if batch.is_empty() {
+            return;
+        }
+        let bytes: usize = batch.iter().map(|job| job.change.bytes()).sum();
         let deletes = batch.iter().any(|job| matches!(*job.change, Change::DeleteSlice(_)));
         chores.truncate |= deletes;
         // Many may search at once; the index is brought up to date once for all of them.
         let mut searches = batch.extract_if(.., |job| matches!(*job.change, Change::Index)).collect::<Vec<_>>();
         batch.extend(searches.pop());
         (chores.index, chores.behind) = (true, false);
-        chores.commits += 1;
+        (chores.commits, chores.last_commit) = (chores.commits + 1, Some(Instant::now()));
         self.commit(batch, deletes.then_some(&mut *chores));
         for search in searches {
             self.health.taken(search.change.bytes());
             let _ = search.done.send(Ok(()));
         }
-        self.write_back_if_long();
+        chores.unlooked = (chores.unlooked.0 + 1, chores.unlooked.1.saturating_add(bytes));
+        if chores.unlooked.0 >= LOOK_AFTER_COMMITS || chores.unlooked.1 >= LOOK_AFTER_BYTES {
+            chores.unlooked = (0, 0);
+            self.write_back_if_long();
+        }
         if chores.commits > MOST_COMMITS_BEHIND {
             self.do_chores(chores);
         }
@@ -192,8 +252,12 @@ impl Writer {
 
     /// Commits a batch and tells everyone.
     fn commit(&mut self, batch: Vec<Job>, deleting: Option<&mut Chores>) {
+        if batch.is_empty() {
+            return;
+        }
         let started = Instant::now();
-        let (changes, waiting): (Vec<_>, Vec<_>) = batch.into_iter().map(|job| (job.change, job.done)).unzip();
+        let (changes, waiting): (Vec<_>, Vec<_>) =
+            batch.into_iter().map(|job| (job.change, (job.then, job.done))).unzip();
         let bytes = changes.iter().map(|change| change.bytes()).sum();
         let outcome = match self.health.is_trusted() {
             true => self.transact(&changes),
@@ -205,7 +269,10 @@ impl Writer {
             self.truncate(chores);
         }
         let outcomes = outcome.unwrap_or_else(|error| vec![Err(error); changes.len()]);
-        for (done, outcome) in waiting.into_iter().zip(outcomes) {
+        for ((then, done), outcome) in waiting.into_iter().zip(outcomes) {
+            if let Some(then) = then {
+                then(&outcome);
+            }
             // Whoever asked may have gone.
             let _ = done.send(outcome);
         }
@@ -232,10 +299,18 @@ impl Writer {
         if !self.health.is_trusted() {
             return;
         }
-        let pages = self.write_back("PRAGMA wal_checkpoint(NOOP)");
-        if pages.is_ok_and(|(log, written)| log - written > LOG_PAGES) {
+        let Ok((log, written)) = self.write_back("PRAGMA wal_checkpoint(NOOP)") else { return };
+        let left = log - written;
+        // The log begins anew when nothing of it is left to write back, which under load only happens here. If the
+        // other does not keep up, everybody has to wait.
+        let nearly_done = log > LONGEST_LOG && left < LOG_PAGES;
+        if nearly_done || log > LONGEST_LOG * 2 {
             // A full disk leaves the log long, and the next commit tries again.
             let _ = self.write_back("PRAGMA wal_checkpoint(PASSIVE)");
+        } else if left > LOG_PAGES
+            && let Some(aside) = &self.aside
+        {
+            aside.ask();
         }
     }
 
@@ -262,23 +337,4 @@ impl Writer {
             .and_then(|mut statement| statement.query_row([], |row| Ok((row.get(1)?, row.get(2)?))));
         pages.map_err(|error| self.failed(error))
     }
-}
-
-/// One transaction with a savepoint for each change. An error rolls all of it back.
-fn apply_all(connection: &mut Connection, changes: &[Box<Change>]) -> rusqlite::Result<Vec<Result<(), Failure>>> {
-    let mut transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let mut outcomes = Vec::with_capacity(changes.len());
-    for change in changes {
-        let savepoint = transaction.savepoint()?;
-        let outcome = apply(&savepoint, change);
-        match outcome {
-            Ok(()) => savepoint.commit()?,
-            Err(Failure::Sqlite(error)) if is_of_the_medium(&error) => return Err(error),
-            // Its default is to roll back.
-            Err(_) => savepoint.finish()?,
-        }
-        outcomes.push(outcome);
-    }
-    transaction.commit()?;
-    Ok(outcomes)
 }

@@ -1,5 +1,7 @@
 //! Histories: which one a request goes on from, and what is on the way to a message.
 
+use std::cmp::Reverse;
+
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::Reads;
@@ -9,6 +11,9 @@ use crate::context::identity::ConversationId;
 use crate::store::StoreError;
 use crate::store::append;
 
+/// Conversations that are looked at for one answer: an opening that everybody is answered alike.
+const MAX_CANDIDATES: u32 = 10_000;
+
 /// The stretch of a branch that belongs to a history: after `low`, up to `high`.
 struct Stretch {
     branch: i64,
@@ -17,15 +22,30 @@ struct Stretch {
 }
 
 impl Reads {
-    /// The longest prefix of a history that is stored for that user. Where several conversations have
-    /// it, one with an answer of ours in it is preferred, then the newest.
+    /// The longest prefix of a history that is stored for that user with an answer of ours in it. Where several
+    /// conversations have it, the newest is meant.
     pub fn find(&self, user: &str, links: &[Link]) -> Result<Option<Found>, StoreError> {
         self.ask(|connection| {
+            // One look for all of it: each by itself would lock the file.
+            let connection = connection.unchecked_transaction()?;
+            let connection = &*connection;
             let mut known = connection.prepare_cached("SELECT id FROM users WHERE name = ?1")?;
             let Some(user) = known.query_row([user], |row| row.get::<_, i64>(0)).optional()? else {
                 return Ok(None);
             };
-            longest(links, |link| owner(connection, user, link))
+            let links = distinct(links);
+            let mut best: Option<(usize, ConversationId, append::Position)> = None;
+            for conversation in candidates(connection, user, &links)? {
+                // Of equals the newest, which came first.
+                let beyond = best.as_ref().map_or(0, |(place, ..)| place + 1);
+                if let Some((place, position)) = longest(connection, conversation, &links, beyond)? {
+                    best = Some((place, conversation, position));
+                }
+            }
+            let Some((place, conversation, position)) = best.filter(|(.., position)| position.answered) else {
+                return Ok(None);
+            };
+            Ok(Some(Found { index: links[place].0, conversation, tip: append::is_tip(connection, position)? }))
         })
     }
 
@@ -91,9 +111,8 @@ impl Reads {
     /// When each message was stored.
     pub fn seen_at(&self, conversation: ConversationId, links: &[Link]) -> Result<Vec<Option<i64>>, StoreError> {
         self.ask(|connection| {
-            let mut statement = connection.prepare_cached(
-                "SELECT created_at FROM messages WHERE link = ?1 AND answered IN (0, 1) AND conversation_id = ?2",
-            )?;
+            let mut statement = connection
+                .prepare_cached("SELECT created_at FROM messages WHERE conversation_id = ?2 AND link = ?1")?;
             let mut at =
                 |link: &Link| statement.query_row(params![link.as_bytes(), conversation], |row| row.get(0)).optional();
             links.iter().map(&mut at).collect()
@@ -101,48 +120,72 @@ impl Reads {
     }
 }
 
-/// Searches from the end in growing steps, then halves what is left: a link is stored only if all before
-/// it are, and a request mostly adds one or two messages.
+/// The links of a history that an answer of ours may have, each with the last index that has it.
+///
+/// Messages of the system have no link of their own but that of the message before them, or that of an empty history,
+/// which is never stored. An answer is never first, so the first link is left out whatever it is: then all links
+/// before one that is stored are stored.
+fn distinct(links: &[Link]) -> Vec<(usize, Link)> {
+    let mut distinct: Vec<(usize, Link)> = Vec::with_capacity(links.len());
+    for (index, link) in links.iter().enumerate() {
+        match distinct.last_mut() {
+            Some((last, same)) if same == link => *last = index,
+            _ => distinct.push((index, *link)),
+        }
+    }
+    if !distinct.is_empty() {
+        distinct.remove(0);
+    }
+    distinct
+}
+
+/// The conversations of a user with an answer of this history in them, the newest first.
+fn candidates(connection: &Connection, user: i64, links: &[(usize, Link)]) -> rusqlite::Result<Vec<ConversationId>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT conversation_id FROM anchors JOIN conversations ON conversations.id = conversation_id
+         WHERE tag = ?1 AND user_id = ?2 ORDER BY conversation_id DESC LIMIT ?3",
+    )?;
+    let mut found = Vec::new();
+    for (_, link) in links {
+        let rows = statement.query_map(params![append::anchor_tag(link), user, MAX_CANDIDATES], |row| row.get(0))?;
+        for row in rows {
+            found.push(row?);
+        }
+    }
+    found.sort_unstable_by_key(|conversation| Reverse(*conversation));
+    found.dedup();
+    Ok(found)
+}
+
+/// Up to which link a conversation has a history, if that is not before `least`. A link is stored only if all before
+/// it are, and a request mostly adds one or two messages: the search is from the end in growing steps, then by halves.
 fn longest(
-    links: &[Link],
-    mut owner: impl FnMut(&Link) -> rusqlite::Result<Option<Found>>,
-) -> rusqlite::Result<Option<Found>> {
+    connection: &Connection,
+    conversation: ConversationId,
+    links: &[(usize, Link)],
+    least: usize,
+) -> rusqlite::Result<Option<(usize, append::Position)>> {
+    let at = |place: usize| append::locate(connection, conversation, links[place].1);
+    if least > 0 && (least >= links.len() || at(least)?.is_none()) {
+        return Ok(None);
+    }
     // All before `stored` are, none from `missing` on is.
-    let (mut stored, mut missing, mut step) = (0, links.len(), 1);
+    let (mut stored, mut missing, mut step) = (least, links.len(), 1);
     let mut best = None;
     while stored < missing {
         let probe = match best {
-            None => missing.saturating_sub(step),
+            None => missing.saturating_sub(step).max(stored),
             Some(_) => stored + (missing - stored) / 2,
         };
-        match owner(&links[probe])? {
-            Some(found) => {
-                best = Some(Found { index: probe, ..found });
+        match at(probe)? {
+            Some(position) => {
+                best = Some((probe, position));
                 stored = probe + 1;
             }
-            None => {
-                missing = probe;
-                step *= 2;
-            }
+            None => (missing, step) = (probe, step * 2),
         }
     }
     Ok(best)
-}
-
-/// The conversation that a link counts as, in the order of the index.
-fn owner(connection: &Connection, user: i64, link: &Link) -> rusqlite::Result<Option<Found>> {
-    let mut statement = connection.prepare_cached(
-        "SELECT message.conversation_id, message.answered, NOT EXISTS (
-             SELECT 1 FROM messages AS next WHERE next.branch_id = message.branch_id AND next.seq = message.seq + 1
-         )
-         FROM messages AS message JOIN conversations ON conversations.id = message.conversation_id
-         WHERE message.link = ?1 AND conversations.user_id = ?2
-         ORDER BY message.answered DESC, message.conversation_id DESC LIMIT 1",
-    )?;
-    let found = |row: &rusqlite::Row<'_>| {
-        Ok(Found { index: 0, conversation: row.get(0)?, answered: row.get(1)?, tip: row.get(2)? })
-    };
-    statement.query_row(params![link.as_bytes(), user], found).optional()
 }
 
 /// The newest message is always the tip of its branch.

@@ -19,6 +19,7 @@ use rusqlite::Connection;
 
 use super::{StoreError, open};
 pub use examine::RecentLimit;
+pub(super) use rows::StoredLink;
 pub use rows::{
     CheckpointRow, ConversationRow, Counts, EventRow, Found, ImportedLineRow, MessageRow, ReceiptRow, SnapshotRow,
     TurnRow,
@@ -130,6 +131,14 @@ impl Pool {
                 Err(error)
             }
         }
+    }
+
+    /// One that nobody uses just now, if there is one.
+    pub(super) fn at_hand(&self) -> Option<Reader<'_>> {
+        let mut state = locked(&self.state);
+        let reads = state.idle.pop()?;
+        state.in_use += 1;
+        Some(Reader { reads, pool: self })
     }
 
     /// Closes the connections that nobody uses.

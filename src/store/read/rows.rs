@@ -6,14 +6,12 @@ use rusqlite::types::{FromSql, FromSqlResult, ValueRef};
 use crate::context::Link;
 use crate::context::identity::ConversationId;
 
-/// The longest stored prefix of a history.
+/// The longest stored prefix of a history that has an answer of ours in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Found {
     /// The index of its last link.
     pub index: usize,
     pub conversation: ConversationId,
-    /// Whether an answer of ours is in it.
-    pub answered: bool,
     /// Whether nothing follows on its branch.
     pub tip: bool,
 }
@@ -152,7 +150,7 @@ pub struct Counts {
 }
 
 /// A column with a link in it.
-pub(super) struct StoredLink(pub(super) Link);
+pub(in crate::store) struct StoredLink(pub(in crate::store) Link);
 
 impl FromSql for StoredLink {
     fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {

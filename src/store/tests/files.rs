@@ -71,8 +71,39 @@ fn a_newer_schema_is_refused() {
     let connection = Connection::open(dir.path().join("loadline.db")).expect("database");
     connection.pragma_update(None, "user_version", 99).expect("version");
     drop(connection);
-    assert!(matches!(refused_untouched(dir.path()), StoreError::Newer { found: 99, known: 3, .. }));
+    assert!(matches!(refused_untouched(dir.path()), StoreError::Newer { found: 99, known: 4, .. }));
     assert!(matches!(open_read_only(dir.path()), Err(StoreError::Newer { .. })));
+}
+
+#[test]
+fn conversations_of_an_earlier_schema_are_found_again() {
+    let (dir, store) = fresh();
+    let long = ["hello", "hi", "and", "so"];
+    say(&store, 1, &["hello", "hi"]);
+    say(&store, 1, &long);
+    say(&store, 1, &["hello", "hi", "or", "else"]);
+    store.submit(Change::Begin(begin("unanswered", 2, &["hello", "hi"]))).wait().expect("stored");
+    drop(store);
+    // As the third schema had it.
+    let connection = Connection::open(dir.path().join("loadline.db")).expect("database");
+    connection
+        .execute_batch(
+            "DROP TABLE anchors; DROP INDEX messages_by_conversation; DROP INDEX branches_by_parent;
+             CREATE INDEX messages_by_link ON messages(link, answered, conversation_id);
+             CREATE INDEX messages_by_conversation ON messages(conversation_id);
+             CREATE INDEX turns_by_branch ON turns(branch_id);
+             CREATE INDEX branches_by_parent ON branches(parent_id);
+             PRAGMA user_version = 3;",
+        )
+        .expect("an earlier schema");
+    drop(connection);
+    assert!(matches!(open_read_only(dir.path()), Err(StoreError::Older { found: 3, .. })));
+    let store = Store::open(dir.path(), Durability::Full).expect("brought up to date");
+    for (history, index) in [(&long[..], 3), (&["hello", "hi", "or", "else", "new"][..], 3), (&long[..2], 1)] {
+        let found = store.reader().expect("reader").find("local", &links("local", history)).expect("read");
+        assert_eq!(found.map(|found| (found.conversation, found.index)), Some((1, index)), "{history:?}");
+    }
+    assert_eq!(texts(&store, 1, Some(link("local", &long))), long);
 }
 
 #[test]

@@ -109,8 +109,8 @@ fn an_answer_that_a_client_brought_along_counts_once_it_came_from_us() {
         store.submit(Change::Begin(begin(turn, 1, history))).wait().expect("stored");
     }
     let answered = |history: &[&str]| {
-        let found = store.reader().expect("reader").find("local", &links("local", history)).expect("found");
-        found.expect("there").answered
+        let found = store.reader().expect("reader").find("local", &links("local", history)).expect("read");
+        found.is_some_and(|found| found.index + 1 == history.len())
     };
     assert!(!answered(&long) && !answered(&edited));
     say(&store, 1, &["hello", "hi"]);
@@ -133,7 +133,7 @@ fn users_with_the_same_words_do_not_meet() {
 }
 
 #[test]
-fn of_equal_openings_the_answered_one_is_found_then_the_newest() {
+fn of_equal_openings_the_longest_that_was_answered_is_found_then_the_newest() {
     let (_dir, store) = fresh();
     let (answered, opening) = (["hello", "hi"], links("local", &["hello", "hi"]));
     say(&store, 1, &answered);
@@ -141,8 +141,15 @@ fn of_equal_openings_the_answered_one_is_found_then_the_newest() {
         store.submit(Change::Begin(begin(turn, conversation, &answered))).wait().expect("stored");
     }
     let find = |links: &[Link]| store.reader().expect("reader").find("local", links).expect("read");
-    assert_eq!(find(&opening), Some(Found { index: 1, conversation: 1, answered: true, tip: true }));
-    assert_eq!(find(&opening[..1]), Some(Found { index: 0, conversation: 3, answered: false, tip: false }));
+    assert_eq!(find(&opening), Some(Found { index: 1, conversation: 1, tip: true }));
+    assert_eq!(find(&opening[..1]), None, "nobody has answered it");
+    say(&store, 4, &answered);
+    assert_eq!(find(&opening), Some(Found { index: 1, conversation: 4, tip: true }));
+    let long = ["hello", "hi", "and", "so"];
+    say(&store, 1, &long);
+    assert_eq!(find(&opening), Some(Found { index: 1, conversation: 4, tip: true }));
+    assert_eq!(find(&links("local", &long)), Some(Found { index: 3, conversation: 1, tip: true }));
+    assert_eq!(find(&links("local", &long)[..3]), Some(Found { index: 2, conversation: 1, tip: false }));
 }
 
 /// Numbers that are the same in each run.
@@ -161,22 +168,41 @@ fn finding_equals_looking_at_every_link() {
     let (_dir, store) = fresh();
     let mut dice = Dice(7);
     let mut told: Vec<Vec<&str>> = vec![vec!["a", "b"]];
-    let mut stored = HashSet::new();
-    for turn in 0..300 {
+    // What each conversation has, and which of it we have answered.
+    let mut known: [(HashSet<Link>, HashSet<Link>); 3] = Default::default();
+    for turn in 0..400 {
         // Cut a known history somewhere, and go on with other words.
         let old = &told[dice.roll(told.len())];
         let mut history = old[..dice.roll(old.len() + 1)].to_vec();
         history.extend((0..=dice.roll(4)).map(|_| WORDS[dice.roll(3)]));
-        let asked = [&history[..], &["x", "y", "z"][..dice.roll(4)]].concat();
-        let asked = links("local", &asked);
-        let linear = asked.iter().rposition(|link| stored.contains(link));
+        let unknown: Vec<&str> = (0..dice.roll(12)).map(|_| "x").collect();
+        let mut asked = links("local", &[&history[..], &unknown].concat());
+        // Messages of the system have the link of the one before them, and the first ones one that is not stored.
+        for _ in 0..dice.roll(3) {
+            let at = dice.roll(asked.len());
+            asked.insert(at, asked[at]);
+        }
+        asked.splice(0..0, vec![Link::from_bytes([9; 32]); dice.roll(3)]);
+        let linear = known.iter().zip(1..).filter_map(|((stored, ours), conversation)| {
+            let last = asked.iter().rposition(|link| stored.contains(link))?;
+            asked[..=last].iter().any(|link| ours.contains(link)).then_some((last, conversation))
+        });
         let found = store.reader().expect("reader").find("local", &asked).expect("read");
-        assert_eq!(found.map(|found| found.index), linear);
-        store.submit(Change::Begin(begin(&turn.to_string(), 1, &history))).wait().expect("stored");
-        stored.extend(links("local", &history));
-        assert_eq!(texts(&store, 1, Some(link("local", &history))), history);
+        assert_eq!(found.map(|found| (found.index, found.conversation)), linear.max());
+        let number = dice.roll(3);
+        let conversation = number as i64 + 1;
+        let stored = links("local", &history);
+        if dice.roll(2) == 0 && history.len() > 1 {
+            say(&store, conversation, &history);
+            known[number].1.extend(stored.last());
+        } else {
+            store.submit(Change::Begin(begin(&turn.to_string(), conversation, &history))).wait().expect("stored");
+        }
+        known[number].0.extend(stored);
+        assert_eq!(texts(&store, conversation, Some(link("local", &history))), history);
         told.push(history);
     }
+    let stored = &known[0].0;
     let row = store.reader().expect("reader").conversation(1).expect("read").expect("there");
     assert_eq!(row.messages as usize, stored.len());
     assert!(row.branches > 20);
