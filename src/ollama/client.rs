@@ -1,19 +1,19 @@
-//! Reaching the upstream: one pooled HTTP/1 client for everything.
+//! Reaching the upstream: one pool of HTTP/1 connections for everything.
 //!
 //! The address comes from configuration and from nowhere else. Redirects are not followed. A request
 //! that was written is never sent twice; dropping a response closes its connection.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{Method, Request, Response, Uri, header};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::Incoming;
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+
+pub use super::connection::UpstreamBody;
+use super::connection::{NoAnswer, Pool};
 
 /// Whatever a body may fail with.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -51,8 +51,10 @@ pub enum AddressError {
 /// A connection pool to one Ollama.
 #[derive(Debug, Clone)]
 pub struct Upstream {
-    client: Client<HttpConnector, RequestBody>,
+    pool: Arc<Pool>,
     authority: Authority,
+    /// The same as a header: Ollama refuses other hosts.
+    host: HeaderValue,
     prefix: String,
     first_byte_timeout: Duration,
 }
@@ -72,15 +74,9 @@ impl Upstream {
             return Err(AddressError::NotHttp(url.to_owned()));
         }
         let prefix = parts.path_and_query.map_or_else(String::new, |path| path.path().trim_end_matches('/').to_owned());
-        let mut connector = HttpConnector::new();
-        connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(connect_timeout));
-        let client = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(Duration::from_secs(30))
-            .pool_max_idle_per_host(256)
-            .build(connector);
-        Ok(Self { client, authority, prefix, first_byte_timeout })
+        let host = HeaderValue::from_str(authority.as_str()).map_err(|_| AddressError::NotAUrl(url.to_owned()))?;
+        let pool = Pool::new(authority.host(), authority.port_u16().unwrap_or(80), connect_timeout);
+        Ok(Self { pool: Arc::new(pool), authority, host, prefix, first_byte_timeout })
     }
 
     /// Whether this is the given address, as far as the URL itself tells.
@@ -99,25 +95,21 @@ impl Upstream {
     /// Sends a request and waits for the head of its answer.
     ///
     /// The path must be clean already; `Host` is the upstream's own, because Ollama refuses others.
-    pub async fn send(&self, mut request: Request<RequestBody>) -> Result<Response<Incoming>, UpstreamError> {
+    pub async fn send(&self, mut request: Request<RequestBody>) -> Result<Response<UpstreamBody>, UpstreamError> {
         let path = request.uri().path_and_query().map_or("/", PathAndQuery::as_str);
-        let uri = Uri::builder()
-            .scheme(Scheme::HTTP)
-            .authority(self.authority.clone())
-            .path_and_query(format!("{}{path}", self.prefix))
-            .build()
-            .map_err(|error| UpstreamError::Unreachable(self.name(), error.to_string()))?;
-        *request.uri_mut() = uri;
-        request.headers_mut().remove(header::HOST);
-        let sent = tokio::time::timeout(self.first_byte_timeout, self.client.request(request)).await;
-        let timed_out = UpstreamError::Timeout { upstream: self.name(), seconds: self.first_byte_timeout.as_secs() };
-        sent.map_err(|_| timed_out)?.map_err(|error| {
-            if error.is_connect() {
-                UpstreamError::Unreachable(self.name(), deepest(&error))
-            } else {
-                UpstreamError::Closed(self.name())
-            }
-        })
+        let uri = Uri::try_from(format!("{}{path}", self.prefix));
+        *request.uri_mut() = uri.map_err(|error| UpstreamError::Unreachable(self.name(), error.to_string()))?;
+        request.headers_mut().insert(header::HOST, self.host.clone());
+        match tokio::time::timeout(self.first_byte_timeout, self.pool.send(request)).await {
+            Ok(Ok(response)) if response.status() == StatusCode::SWITCHING_PROTOCOLS => Err(UpstreamError::Unreadable(
+                self.name(),
+                "it wants to switch protocols, which nobody asked for".into(),
+            )),
+            Ok(Ok(response)) => Ok(response),
+            Ok(Err(NoAnswer::Unreachable(reason))) => Err(UpstreamError::Unreachable(self.name(), reason)),
+            Ok(Err(NoAnswer::Closed)) => Err(UpstreamError::Closed(self.name())),
+            Err(_) => Err(UpstreamError::Timeout { upstream: self.name(), seconds: self.first_byte_timeout.as_secs() }),
+        }
     }
 
     /// One JSON call of our own: status and whole body.

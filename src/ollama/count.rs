@@ -5,15 +5,17 @@
 //! call); the texts counted and an overhead added (`calibrated`); another vocabulary (`estimated`).
 
 use std::borrow::Cow;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use std::sync::{LazyLock, PoisonError};
+
+use aho_corasick::AhoCorasick;
 
 use super::client::Upstream;
 use super::models::Model;
 use super::render::{Rendering, render};
 use crate::context::{Basis, Message, Role, Tokens};
 use crate::dialect::{Generate, Prompt, Request};
-use crate::tokenize::template::{Counted, Learnt, Shape, Slot, digest};
+use crate::tokenize::template::{Counted, Facts, Learnt, Shape, Slot, digest, text_hash};
 use crate::tokenize::{Generation, Tokenizer, fallback};
 
 /// What Ollama reckons an image at.
@@ -151,8 +153,9 @@ pub async fn load(upstream: &Upstream, request: &Request<'_>) {
 
 async fn prompt_count(upstream: &Upstream, model: &Model, tokenizer: &Tokenizer, request: &Request<'_>) -> Count {
     let shape = shape(request);
+    let unread = unread_bytes(request);
     let composable = !model.knows_as_unlearnable(shape.digest());
-    if composable && let Some(count) = composed_count(model, tokenizer, &shape) {
+    if composable && let Some(count) = composed_count(model, tokenizer, &shape, unread) {
         return count;
     }
     if model.shows_no_renderings.load(Ordering::Relaxed) {
@@ -161,7 +164,7 @@ async fn prompt_count(upstream: &Upstream, model: &Model, tokenizer: &Tokenizer,
     if composable {
         let _one_at_a_time = model.learning.lock().await;
         // Somebody else may have learnt it meanwhile.
-        if let Some(count) = composed_count(model, tokenizer, &shape) {
+        if let Some(count) = composed_count(model, tokenizer, &shape, unread) {
             return count;
         }
         learn(upstream, model, tokenizer, request, &shape).await;
@@ -206,11 +209,12 @@ fn verify(model: &Model, shape: &Shape<'_>, rendered: &str) {
     }
 }
 
-fn composed_count(model: &Model, tokenizer: &Tokenizer, shape: &Shape<'_>) -> Option<Count> {
+/// `unread` are the bytes that may have to be counted; the rest is known.
+fn composed_count(model: &Model, tokenizer: &Tokenizer, shape: &Shape<'_>, unread: usize) -> Option<Count> {
     let composed = model.layout.read().unwrap_or_else(PoisonError::into_inner).compose(shape)?;
     let generation = model.traits.generation();
     let Counted { tokens, ambiguous } =
-        off_the_worker(composed.bytes(), || composed.count(tokenizer, generation.unwrap_or_default(), &model.segments));
+        off_the_worker(unread, || composed.count(tokenizer, generation.unwrap_or_default(), &model.segments));
     if ambiguous && generation.is_none() {
         return Some(text_count(model, tokenizer, &composed.text(), 0));
     }
@@ -285,6 +289,14 @@ async fn estimated(upstream: &Upstream, model: &Model, request: &Request<'_>) ->
     Count::new(tokens.saturating_add(overhead), Basis::Estimated)
 }
 
+/// Bytes of a prompt that nobody has looked at before.
+fn unread_bytes(request: &Request<'_>) -> usize {
+    match &request.prompt {
+        Prompt::Chat(messages) => messages.iter().skip(request.facts.len()).map(|message| message.text.len()).sum(),
+        Prompt::Generate(generate) => generate.prompt.len(),
+    }
+}
+
 struct Texts<'p> {
     texts: Vec<&'p str>,
     messages: u32,
@@ -322,7 +334,12 @@ pub fn shape<'a>(request: &'a Request<'_>) -> Shape<'a> {
         .filter(|(name, _)| matches!(*name, "tools" | "think" | "template" | "context"))
         .collect();
     match &request.prompt {
-        Prompt::Chat(messages) => Shape::new(messages.iter().map(slot).collect(), digest(("chat", relevant))),
+        Prompt::Chat(messages) => {
+            let slots = messages.iter().enumerate().map(|(number, message)| {
+                slot(message, request.facts.get(number).copied().unwrap_or_else(|| facts(message)))
+            });
+            Shape::new(slots.collect(), digest(("chat", relevant)))
+        }
         Prompt::Generate(generate) => {
             Shape::new(generate_slots(generate), digest(("generate", relevant, generate.images)))
         }
@@ -332,22 +349,35 @@ pub fn shape<'a>(request: &'a Request<'_>) -> Shape<'a> {
 /// Marks in a text that make Ollama, or one of its renderers, treat it differently.
 const LOOKED_INTO: [&str; 6] = ["<think>", "</think>", "<tool_response>", "[img]", "/nothink", "/no_think"];
 
-fn slot<'a>(message: &'a Message<'_>) -> Slot<'a> {
+fn is_looked_into(text: &str) -> bool {
+    // All at once. None: the marks themselves were wrong, which they are not.
+    static MARKS: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| AhoCorasick::new(LOOKED_INTO).ok());
+    MARKS.as_ref().is_none_or(|marks| marks.is_match(text))
+}
+
+/// What counting has to know of a message. It depends on the message alone, so it can be kept.
+pub fn facts(message: &Message<'_>) -> Facts {
     let text = message.text.as_ref();
     // A tool call, thinking, or no text at all: what is rendered is not just the text in its place. The
     // same goes for texts that Ollama itself looks into.
     let opaque = !message.tool_calls.is_empty()
         || !message.thinking.is_empty()
         || text.trim().is_empty()
-        || LOOKED_INTO.iter().any(|mark| text.contains(mark));
+        || is_looked_into(text);
     let mut class = digest((message.role.name(), message.images, &message.tool_name, &message.tool_call_id));
     if opaque {
         let calls: Vec<_> = message.tool_calls.iter().map(|call| (&call.id, &call.name, &call.arguments)).collect();
         class = digest((class, text, &message.thinking, calls));
     }
+    Facts { class, opaque, text_hash: text_hash(text) }
+}
+
+fn slot<'a>(message: &'a Message<'_>, facts: Facts) -> Slot<'a> {
+    let Facts { class, opaque, text_hash } = facts;
     Slot {
         class,
-        text: Cow::Borrowed(text),
+        text: Cow::Borrowed(message.text.as_ref()),
+        text_hash,
         system: message.role == Role::System,
         user: message.role == Role::User,
         role: digest(message.role.name()),
@@ -359,6 +389,7 @@ fn generate_slots<'a>(generate: &'a Generate<'_>) -> Vec<Slot<'a>> {
     let slot = |name: &str, text: &'a str| Slot {
         class: digest(name),
         text: Cow::Borrowed(text),
+        text_hash: text_hash(text),
         system: name == "system",
         user: name == "prompt",
         role: digest(name),

@@ -15,11 +15,12 @@ use http::{Method, StatusCode};
 use tokio::sync::OnceCell;
 
 use super::client::{Upstream, UpstreamError};
+use super::shelf::{Digest, Kept, Shelf};
 use super::show::{self, Shown};
 use crate::context::{Basis, Window};
 use crate::json::{self, Fields};
 use crate::tokenize::template::{Layout, SegmentCache};
-use crate::tokenize::{Generation, Tokenizer};
+use crate::tokenize::{Generation, Tables, Tokenizer};
 
 /// How long facts are believed without asking whether the model of that name is still the same.
 const RECHECK_AFTER: Duration = Duration::from_secs(60);
@@ -50,6 +51,8 @@ pub struct Models {
     loaded: tokio::sync::Mutex<Option<(Instant, Bytes)>>,
     configured_window: Box<dyn ConfiguredWindow>,
     traits: Arc<UpstreamTraits>,
+    /// Where vocabularies outlive the process.
+    shelf: Option<Shelf>,
 }
 
 /// The windows that an operator has written down.
@@ -113,6 +116,8 @@ pub struct Model {
     pub trained_window: Option<Window>,
     pub architecture: String,
     modelfile_window: Option<Window>,
+    /// Which content this is, where the upstream tells; else when it was made.
+    digest: Option<Digest>,
     modified_at: String,
     checked_at: Mutex<Instant>,
     /// What a request without `num_ctx` gets, once it was seen; 0 is not known.
@@ -159,7 +164,13 @@ impl Models {
             loaded: tokio::sync::Mutex::default(),
             configured_window,
             traits: Arc::default(),
+            shelf: None,
         }
+    }
+
+    /// The same, with a place where what was read of models is kept.
+    pub fn with_shelf(self, shelf: Shelf) -> Self {
+        Self { shelf: Some(shelf), ..self }
     }
 
     pub fn upstream(&self) -> &Upstream {
@@ -186,16 +197,45 @@ impl Models {
     }
 
     async fn load(&self, name: &str) -> Result<Arc<Model>, ModelError> {
+        let digest = self.digest(name).await;
+        if let Some(model) = self.load_kept(name, digest.as_ref()).await {
+            return Ok(Arc::new(model));
+        }
         let shown = self.show(name, true).await?;
-        let model = tokio::task::spawn_blocking({
-            let (name, traits) = (name.to_owned(), Arc::clone(&self.traits));
-            move || Model::new(name, shown, traits)
-        });
-        let model = model.await.map_err(|_| ModelError::Unreadable)?;
+        let (model, kept) = tokio::task::spawn_blocking({
+            let (name, digest, traits) = (name.to_owned(), digest.clone(), Arc::clone(&self.traits));
+            move || Model::shown(name, digest, shown, traits)
+        })
+        .await
+        .map_err(|_| ModelError::Unreadable)?;
         if let Err(reason) = &model.tokenizer {
             tracing::warn!(model = name, reason, "no vocabulary: tokens will be estimated");
         }
+        // Unless it was replaced just now: then this may be another's content.
+        if let Some((kept, shelf)) = kept.zip(self.shelf.clone())
+            && let Some(digest) = self.digest(name).await.filter(|now| Some(now) == digest.as_ref())
+        {
+            tokio::task::spawn_blocking(move || {
+                if let Err(error) = shelf.put(&digest, &kept) {
+                    tracing::info!(%error, "a vocabulary could not be kept: it is asked for again after a restart");
+                }
+            });
+        }
         Ok(Arc::new(model))
+    }
+
+    /// The model as it was kept by an earlier process.
+    async fn load_kept(&self, name: &str, digest: Option<&Digest>) -> Option<Model> {
+        let (shelf, digest) = (self.shelf.clone()?, digest?.clone());
+        let (name, traits) = (name.to_owned(), Arc::clone(&self.traits));
+        let read = move || Model::kept(name, digest.clone(), shelf.take(&digest)?, traits);
+        tokio::task::spawn_blocking(read).await.ok().flatten()
+    }
+
+    /// What the upstream calls a model's content by, if it tells.
+    async fn digest(&self, name: &str) -> Option<Digest> {
+        self.shelf.as_ref()?;
+        digest(&self.upstream, &full_name(name)).await
     }
 
     async fn show(&self, name: &str, verbose: bool) -> Result<Shown, ModelError> {
@@ -223,10 +263,7 @@ impl Models {
         let (upstream, cells, key, model) =
             (self.upstream.clone(), Arc::clone(&self.models), key.to_owned(), Arc::clone(model));
         tokio::spawn(async move {
-            let body = format!("{{\"model\":{}}}", json::quote(&model.name));
-            let Ok((StatusCode::OK, body)) = upstream.call(Method::POST, "/api/show", Some(body)).await else { return };
-            let shown = std::str::from_utf8(&body).ok().and_then(|body| show::read(body).ok());
-            if shown.is_some_and(|shown| shown.modified_at != model.modified_at) {
+            if is_replaced(&upstream, &key, &model).await {
                 tracing::info!(model = model.name, "the model was replaced upstream: its facts are learnt again");
                 cells.remove(&key);
             }
@@ -274,7 +311,7 @@ impl Models {
             return Some(self.window(&model, None).0);
         }
         let shown = self.show(name, false).await.ok()?;
-        let model = Arc::new(Model::new(name.to_owned(), shown, Arc::clone(&self.traits)));
+        let model = Arc::new(Model::shown(name.to_owned(), None, shown, Arc::clone(&self.traits)).0);
         if !model.knows_default_window()
             && let Some(window) = self.loaded_window_of(&key).await
         {
@@ -310,13 +347,53 @@ impl Models {
 }
 
 impl Model {
-    fn new(name: String, shown: Shown, traits: Arc<UpstreamTraits>) -> Self {
-        let tokenizer = match shown.vocabulary {
+    /// As `/api/show` tells it; with what is worth keeping of it.
+    fn shown(
+        name: String,
+        digest: Option<Digest>,
+        mut shown: Shown,
+        traits: Arc<UpstreamTraits>,
+    ) -> (Self, Option<Kept>) {
+        let tables = match shown.vocabulary.take() {
             None => Err("the upstream tells no vocabulary".to_owned()),
-            Some(vocabulary) => vocabulary.and_then(Tokenizer::new).map(Arc::new).map_err(|error| error.to_string()),
+            Some(told) => told.and_then(Tables::new).map_err(|error| error.to_string()),
         };
+        let tokenizer = tables.as_ref().map_err(Clone::clone).and_then(tokenizer);
+        let kept = tables.ok().filter(|_| tokenizer.is_ok()).map(|tables| Kept {
+            trained_window: shown.trained_window,
+            num_ctx: shown.num_ctx,
+            modified_at: shown.modified_at.clone(),
+            architecture: shown.architecture.clone(),
+            runs_elsewhere: shown.runs_elsewhere,
+            tables,
+        });
+        (Self::new(name, digest, shown, tokenizer, traits), kept)
+    }
+
+    /// As it was kept.
+    fn kept(name: String, digest: Digest, kept: Kept, traits: Arc<UpstreamTraits>) -> Option<Self> {
+        let tokenizer = tokenizer(&kept.tables).ok()?;
+        let shown = Shown {
+            trained_window: kept.trained_window,
+            num_ctx: kept.num_ctx,
+            modified_at: kept.modified_at,
+            architecture: kept.architecture,
+            runs_elsewhere: kept.runs_elsewhere,
+            vocabulary: None,
+        };
+        Some(Self::new(name, Some(digest), shown, Ok(tokenizer), traits))
+    }
+
+    fn new(
+        name: String,
+        digest: Option<Digest>,
+        shown: Shown,
+        tokenizer: Result<Arc<Tokenizer>, String>,
+        traits: Arc<UpstreamTraits>,
+    ) -> Self {
         Self {
             name,
+            digest,
             tokenizer,
             trained_window: shown.trained_window,
             architecture: shown.architecture,
@@ -385,6 +462,32 @@ impl Model {
         }
         shapes.insert(shape);
     }
+}
+
+fn tokenizer(tables: &Tables) -> Result<Arc<Tokenizer>, String> {
+    Tokenizer::from_tables(tables).map(Arc::new).map_err(|error| error.to_string())
+}
+
+/// Whether the model of that name is another one by now.
+async fn is_replaced(upstream: &Upstream, key: &str, model: &Model) -> bool {
+    if let Some(before) = &model.digest {
+        return digest(upstream, key).await.is_some_and(|now| now != *before);
+    }
+    let body = format!("{{\"model\":{}}}", json::quote(&model.name));
+    let Ok((StatusCode::OK, body)) = upstream.call(Method::POST, "/api/show", Some(body)).await else { return false };
+    let shown = std::str::from_utf8(&body).ok().and_then(|body| show::read(body).ok());
+    shown.is_some_and(|shown| shown.modified_at != model.modified_at)
+}
+
+/// The digest of a model in the upstream's list.
+async fn digest(upstream: &Upstream, full: &str) -> Option<Digest> {
+    let Ok((StatusCode::OK, body)) = upstream.call(Method::GET, "/api/tags", None).await else { return None };
+    let fields = Fields::read(std::str::from_utf8(&body).ok()?, &[]).ok()?;
+    fields.array("models").ok()?.into_iter().find_map(|raw| {
+        let model = Fields::read(raw.get(), &[]).ok()?;
+        let name = model.text("name").ok()??;
+        if full_name(&name) == full { Digest::read(&model.text("digest").ok()??) } else { None }
+    })
 }
 
 /// Ollama's names: without a tag it is `latest`, and case does not matter.

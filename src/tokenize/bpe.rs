@@ -4,56 +4,60 @@
 //! equals), until no pair has a rank. Worst case: a word of n bytes costs O(n log n), by a heap; short
 //! words, which are nearly all, use a plain scan that is faster for them.
 //!
-//! Symbols are numbers: a token's id, or a number past the last id for a text that only exists on the
-//! way to another merge.
+//! Symbols are the numbers of [`super::tables`].
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::hash::BuildHasher;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use foldhash::{HashMap, HashMapExt};
 
+use super::remembered::Remembered;
 use super::split::Splitter;
-use super::vocabulary::{TokenType, Vocabulary, VocabularyError, bytes_of_mapped, mapped_character};
+use super::tables::{Tables, texts_of_tokens};
+use super::vocabulary::VocabularyError;
 
 /// Words up to this many bytes are merged by a scan; the heap only pays off beyond.
 const SCAN_LIMIT: usize = 48;
 
+/// Words whose counts are remembered.
+const WORDS: usize = 1 << 16;
+
 #[derive(Debug)]
 pub(super) struct Bpe {
     splitter: Splitter,
-    symbols: HashMap<Box<[u8]>, u32>,
-    byte_symbols: [u32; 256],
+    /// Where words that are tokens are taken as such, all that are.
+    whole_words: HashMap<Box<[u8]>, u32>,
+    byte_symbols: Vec<u32>,
     /// (left, right) → (rank, merged).
     pairs: HashMap<(u32, u32), (u32, u32)>,
     /// Symbols from here on are no tokens; the value is what the server writes instead of them.
     first_unreal: u32,
     unreal_lengths: Vec<u32>,
-    cache: WordCache,
+    /// Counts of words seen lately.
+    words: Remembered<16>,
+    seed: foldhash::fast::RandomState,
 }
 
 impl Bpe {
-    pub(super) fn new(vocabulary: &Vocabulary) -> Result<Self, VocabularyError> {
+    pub(super) fn new(tables: &Tables) -> Result<Self, VocabularyError> {
+        let Tables { vocabulary, merges, byte_symbols, unreal_lengths } = tables;
         let splitter = Splitter::named(&vocabulary.pre)?;
-        let mut interner = Interner::new(vocabulary);
-        let byte_symbols = std::array::from_fn(|byte| interner.symbol(&[byte as u8]));
-        let mut pairs = HashMap::with_capacity(vocabulary.merges.len());
-        for (rank, merge) in vocabulary.merges.iter().enumerate() {
-            let Some((left, right)) = split_merge(merge) else { continue };
-            let (Some(left), Some(right)) = (bytes_of_mapped(left), bytes_of_mapped(right)) else { continue };
-            let merged = interner.symbol(&[left.as_slice(), right.as_slice()].concat());
-            let pair = (interner.symbol(&left), interner.symbol(&right));
-            pairs.entry(pair).or_insert((rank as u32, merged));
+        let whole_words = if splitter.whole_words_first { texts_of_tokens(vocabulary) } else { HashMap::new() };
+        let mut pairs = HashMap::with_capacity(merges.len());
+        for (rank, &(left, right, merged)) in (0..).zip(merges) {
+            // Of equal pairs the first counts.
+            pairs.entry((left, right)).or_insert((rank, merged));
         }
         Ok(Self {
             splitter,
-            symbols: interner.symbols,
-            byte_symbols,
+            whole_words,
+            byte_symbols: byte_symbols.clone(),
             pairs,
             first_unreal: vocabulary.tokens.len() as u32,
-            unreal_lengths: interner.unreal_lengths,
-            cache: WordCache::new(),
+            unreal_lengths: unreal_lengths.clone(),
+            words: Remembered::new(WORDS),
+            seed: foldhash::fast::RandomState::default(),
         })
     }
 
@@ -61,9 +65,12 @@ impl Bpe {
         let mut tokens = 0;
         let mut merging = Merging::default();
         self.splitter.words(text, &mut |word| {
-            tokens += self.cache.get_or(word.as_bytes(), || {
+            let hash = self.seed.hash_one(word.as_bytes());
+            tokens += self.words.get(hash).unwrap_or_else(|| {
                 self.merge(word.as_bytes(), &mut merging);
-                merging.symbols.iter().map(|&symbol| self.length(symbol)).sum()
+                let count = merging.symbols.iter().map(|&symbol| self.length(symbol)).sum();
+                self.words.put(hash, count);
+                count
             });
         });
         tokens
@@ -89,8 +96,7 @@ impl Bpe {
     fn merge(&self, word: &[u8], merging: &mut Merging) {
         merging.symbols.clear();
         if self.splitter.whole_words_first
-            && let Some(&symbol) = self.symbols.get(word)
-            && symbol < self.first_unreal
+            && let Some(&symbol) = self.whole_words.get(word)
         {
             merging.symbols.push(symbol);
             return;
@@ -170,89 +176,4 @@ impl Bpe {
 struct Merging {
     symbols: Vec<u32>,
     ranks: Vec<(u32, u32)>,
-}
-
-/// Gives each distinct text one number.
-struct Interner<'a> {
-    vocabulary: &'a Vocabulary,
-    symbols: HashMap<Box<[u8]>, u32>,
-    unreal_lengths: Vec<u32>,
-}
-
-impl<'a> Interner<'a> {
-    fn new(vocabulary: &'a Vocabulary) -> Self {
-        let mut symbols: HashMap<Box<[u8]>, u32> = HashMap::with_capacity(vocabulary.tokens.len());
-        for (id, text) in vocabulary.tokens.iter().enumerate() {
-            // Control tokens are cut out of the text before it gets here.
-            if matches!(vocabulary.token_type(id), TokenType::Control) {
-                continue;
-            }
-            if let Some(bytes) = bytes_of_mapped(text) {
-                symbols.insert(bytes.into_boxed_slice(), id as u32);
-            }
-        }
-        Self { vocabulary, symbols, unreal_lengths: Vec::new() }
-    }
-
-    fn symbol(&mut self, bytes: &[u8]) -> u32 {
-        if let Some(&symbol) = self.symbols.get(bytes) {
-            return symbol;
-        }
-        let symbol = (self.vocabulary.tokens.len() + self.unreal_lengths.len()) as u32;
-        // The server writes such a text byte by byte of its mapped form, and drops what is no token:
-        // of the mapped characters only the ASCII ones are single bytes.
-        let length = bytes
-            .iter()
-            .map(|&byte| mapped_character(byte))
-            .filter(|character| character.is_ascii() && self.symbols.contains_key([*character as u8].as_slice()))
-            .count();
-        self.unreal_lengths.push(length as u32);
-        self.symbols.insert(bytes.into(), symbol);
-        symbol
-    }
-}
-
-/// A merge is written `left right`; the space that separates them is never the first character.
-fn split_merge(merge: &str) -> Option<(&str, &str)> {
-    let first = merge.chars().next()?.len_utf8();
-    let space = first + merge[first..].find(' ')?;
-    Some((&merge[..space], &merge[space + 1..]))
-}
-
-/// How many tokens a word has, for words seen lately: one slot a word, the newest wins.
-///
-/// A slot holds 48 bits of the word's hash and 16 bits of count. The slot's index is the rest of the
-/// hash, so two words are taken for one only if all 64 bits of a randomly seeded hash agree.
-struct WordCache {
-    slots: Box<[AtomicU64]>,
-    seed: foldhash::fast::RandomState,
-}
-
-const SLOTS: usize = 1 << 16;
-
-impl WordCache {
-    fn new() -> Self {
-        Self { slots: (0..SLOTS).map(|_| AtomicU64::new(0)).collect(), seed: foldhash::fast::RandomState::default() }
-    }
-
-    fn get_or(&self, word: &[u8], count: impl FnOnce() -> u32) -> u32 {
-        let hash = self.seed.hash_one(word);
-        let slot = &self.slots[hash as usize % SLOTS];
-        let tag = hash & !0xFFFF;
-        let entry = slot.load(Ordering::Relaxed);
-        if entry & !0xFFFF == tag && entry & 0xFFFF != 0 {
-            return (entry & 0xFFFF) as u32;
-        }
-        let tokens = count();
-        if (1..=0xFFFF).contains(&tokens) {
-            slot.store(tag | u64::from(tokens), Ordering::Relaxed);
-        }
-        tokens
-    }
-}
-
-impl std::fmt::Debug for WordCache {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "WordCache({SLOTS} slots)")
-    }
 }

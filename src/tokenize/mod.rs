@@ -14,13 +14,16 @@ mod bpe;
 mod classes;
 pub mod fallback;
 pub mod gguf;
+mod remembered;
 mod sentencepiece;
 mod special;
 mod split;
+mod tables;
 pub mod template;
 mod vocabulary;
 
 pub use special::Generation;
+pub use tables::Tables;
 pub(crate) use vocabulary::mapped_character;
 pub use vocabulary::{Keys, TokenType, Vocabulary, VocabularyError, VocabularyKind};
 
@@ -61,18 +64,25 @@ impl Tokenizer {
         }
     }
 
-    /// Builds the tables for one vocabulary. Takes tens of milliseconds; call it off the async threads.
+    /// From a vocabulary as it is told. Takes up to a tenth of a second; call it off the async threads.
     pub fn new(vocabulary: Vocabulary) -> Result<Self, VocabularyError> {
-        vocabulary.check()?;
-        let special = SpecialTokens::new(&vocabulary);
-        let bos = vocabulary.add_bos.then_some(vocabulary.bos).flatten();
-        let eos = vocabulary.add_eos.then_some(vocabulary.eos).flatten();
+        Self::from_tables(&Tables::new(vocabulary)?)
+    }
+
+    /// From a vocabulary whose merges are resolved, which is quicker.
+    pub fn from_tables(tables: &Tables) -> Result<Self, VocabularyError> {
+        let vocabulary = &tables.vocabulary;
         let model = match vocabulary.kind {
-            VocabularyKind::ByteLevelBpe => Model::Bpe(Box::new(Bpe::new(&vocabulary)?)),
-            VocabularyKind::SentencePiece => Model::SentencePiece(SentencePiece::new(&vocabulary)),
+            VocabularyKind::ByteLevelBpe => Model::Bpe(Box::new(Bpe::new(tables)?)),
+            VocabularyKind::SentencePiece => Model::SentencePiece(SentencePiece::new(vocabulary)),
         };
-        let texts = TokenTexts::new(vocabulary);
-        Ok(Self { model, special, bos, eos, texts })
+        Ok(Self {
+            model,
+            special: SpecialTokens::new(vocabulary),
+            bos: vocabulary.add_bos.then_some(vocabulary.bos).flatten(),
+            eos: vocabulary.add_eos.then_some(vocabulary.eos).flatten(),
+            texts: TokenTexts::new(vocabulary),
+        })
     }
 
     /// Counts an already rendered prompt, with the tokens the vocabulary puts before and after it.
@@ -158,7 +168,7 @@ struct TokenTexts {
 }
 
 impl TokenTexts {
-    fn new(vocabulary: Vocabulary) -> Self {
+    fn new(vocabulary: &Vocabulary) -> Self {
         let mut texts = Self { bytes: Vec::new(), ends: Vec::with_capacity(vocabulary.tokens.len()) };
         for id in 0..vocabulary.tokens.len() {
             texts.bytes.extend_from_slice(&vocabulary.raw_bytes(id));

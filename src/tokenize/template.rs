@@ -15,16 +15,30 @@
 
 use std::borrow::Cow;
 use std::hash::{BuildHasher, Hash, Hasher};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use foldhash::HashMap;
 
+use super::remembered::Remembered;
 use super::{Generation, Tokenizer};
 
 /// Gaps of all shapes ever seen from one model. Past this, learning starts over.
 const MAX_GAPS: usize = 20_000;
 const MAX_BYTES: usize = 64 << 20;
+
+/// What of a message the template may look at, and its text by a number: messages come again and again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Facts {
+    pub class: u64,
+    pub opaque: bool,
+    pub text_hash: u64,
+}
+
+/// The number of a text. Another one in each process, so that nobody can find two texts with the same.
+pub fn text_hash(text: &str) -> u64 {
+    static SEED: LazyLock<foldhash::fast::RandomState> = LazyLock::new(foldhash::fast::RandomState::default);
+    SEED.hash_one(text)
+}
 
 /// One text of the prompt, in its place.
 #[derive(Debug, Clone)]
@@ -32,6 +46,7 @@ pub struct Slot<'a> {
     /// Everything but the text that the template may look at, hashed; system slots float.
     pub class: u64,
     pub text: Cow<'a, str>,
+    pub text_hash: u64,
     pub system: bool,
     /// Whether this is a message of the user.
     pub user: bool,
@@ -74,6 +89,8 @@ struct Literal {
     /// The text before the first special token, the tokens up to the last one, and the text from that
     /// one on; `None` when there is no special token in it.
     cut: Option<(usize, u32, usize)>,
+    /// The numbers of the text before and of the text after, or twice that of the whole.
+    hashes: [u64; 2],
 }
 
 /// All gaps learnt of one model's template.
@@ -129,7 +146,29 @@ pub struct Composed<'s> {
 #[derive(Debug)]
 enum Piece<'s> {
     Literal(Arc<Literal>),
-    Text(&'s str),
+    Text(Text<'s>),
+}
+
+/// A text and its number.
+#[derive(Debug, Clone, Copy)]
+struct Text<'s> {
+    text: &'s str,
+    hash: u64,
+}
+
+impl<'s> Text<'s> {
+    fn of(slot: &'s Slot<'_>) -> Self {
+        Self { text: &slot.text, hash: slot.text_hash }
+    }
+
+    fn new(text: &'s str) -> Self {
+        Self { text, hash: text_hash(text) }
+    }
+
+    fn trimmed(self) -> Self {
+        let text = self.text.trim();
+        if text.len() == self.text.len() { self } else { Self::new(text) }
+    }
 }
 
 impl<'a> Shape<'a> {
@@ -271,12 +310,12 @@ impl Layout {
             for part in &known.parts {
                 pieces.push(match part {
                     Part::Literal(literal) => Piece::Literal(Arc::clone(literal)),
-                    Part::System(number) => Piece::Text(&shape.slots[*shape.systems.get(*number)?].text),
+                    Part::System(number) => Piece::Text(Text::of(&shape.slots[*shape.systems.get(*number)?])),
                 });
             }
             if let Some(&index) = shape.chain.get(gap) {
-                let text = shape.slots[index].text.as_ref();
-                pieces.push(Piece::Text(if known.trims_next { text.trim() } else { text }));
+                let text = Text::of(&shape.slots[index]);
+                pieces.push(Piece::Text(if known.trims_next { text.trimmed() } else { text }));
             }
         }
         Some(Composed { pieces })
@@ -337,7 +376,9 @@ fn locate(shape: &Shape<'_>, rendered: &str) -> Option<Located> {
 
 fn literal(text: &str, tokenizer: &Tokenizer, generation: Generation) -> Arc<Literal> {
     let cut = tokenizer.cut_at_specials(text, generation);
-    Arc::new(Literal { text: text.to_owned(), cut })
+    let (first, last) = cut.map_or((text.len(), 0), |(first, _, last)| (first, last));
+    let hashes = [text_hash(&text[..first]), text_hash(&text[last..])];
+    Arc::new(Literal { text: text.to_owned(), cut, hashes })
 }
 
 impl Composed<'_> {
@@ -347,35 +388,26 @@ impl Composed<'_> {
             .iter()
             .map(|piece| match piece {
                 Piece::Literal(literal) => literal.text.as_str(),
-                Piece::Text(text) => text,
+                Piece::Text(text) => text.text,
             })
             .collect()
-    }
-
-    /// How long the prompt is.
-    pub fn bytes(&self) -> usize {
-        let lengths = self.pieces.iter().map(|piece| match piece {
-            Piece::Literal(literal) => literal.text.len(),
-            Piece::Text(text) => text.len(),
-        });
-        lengths.sum()
     }
 
     /// Counts the prompt. Segments between special tokens are counted one by one, and remembered.
     pub fn count(&self, tokenizer: &Tokenizer, generation: Generation, cache: &SegmentCache) -> Counted {
         let mut counted = Counted { tokens: tokenizer.ends(), ambiguous: false };
-        let mut segment: Vec<&str> = Vec::with_capacity(4);
+        let mut segment: Vec<Text<'_>> = Vec::with_capacity(4);
         for piece in &self.pieces {
             match piece {
-                Piece::Text(text) => segment.push(text),
+                Piece::Text(text) => segment.push(*text),
                 Piece::Literal(literal) => match literal.cut {
-                    None => segment.push(&literal.text),
+                    None => segment.push(Text { text: &literal.text, hash: literal.hashes[0] }),
                     Some((first, between, last)) => {
-                        segment.push(&literal.text[..first]);
+                        segment.push(Text { text: &literal.text[..first], hash: literal.hashes[0] });
                         counted.add(cache.count(&segment, tokenizer, generation));
                         counted.tokens += between;
                         segment.clear();
-                        segment.push(&literal.text[last..]);
+                        segment.push(Text { text: &literal.text[last..], hash: literal.hashes[1] });
                     }
                 },
             }
@@ -399,55 +431,43 @@ impl Counted {
     }
 }
 
-/// How many tokens a segment has, for segments seen before: one slot each, the newest wins.
-///
-/// A slot holds 40 bits of a seeded hash and 24 bits of count; the index is 18 further bits.
+/// How many tokens a segment has, for segments seen before.
+#[derive(Debug)]
 pub struct SegmentCache {
-    slots: Box<[AtomicU64]>,
+    counts: Remembered<24>,
     seed: foldhash::fast::RandomState,
 }
 
-const SEGMENT_SLOTS: usize = 1 << 18;
-const COUNT_BITS: u32 = 24;
+const SEGMENTS: usize = 1 << 18;
 
 impl Default for SegmentCache {
     fn default() -> Self {
-        Self {
-            slots: (0..SEGMENT_SLOTS).map(|_| AtomicU64::new(0)).collect(),
-            seed: foldhash::fast::RandomState::default(),
-        }
+        Self { counts: Remembered::new(SEGMENTS), seed: foldhash::fast::RandomState::default() }
     }
 }
 
 impl SegmentCache {
-    fn count(&self, segment: &[&str], tokenizer: &Tokenizer, generation: Generation) -> Counted {
-        if segment.iter().all(|part| part.is_empty()) {
+    fn count(&self, segment: &[Text<'_>], tokenizer: &Tokenizer, generation: Generation) -> Counted {
+        if segment.iter().all(|part| part.text.is_empty()) {
             return Counted { tokens: 0, ambiguous: false };
         }
         let mut hasher = self.seed.build_hasher();
         generation.hash(&mut hasher);
-        segment.iter().for_each(|part| part.hash(&mut hasher));
+        segment.iter().for_each(|part| part.hash.hash(&mut hasher));
         let hash = hasher.finish();
-        let slot = &self.slots[hash as usize % SEGMENT_SLOTS];
-        let tag = hash >> COUNT_BITS << COUNT_BITS;
-        let entry = slot.load(Ordering::Relaxed);
-        let mask = (1 << COUNT_BITS) - 1;
-        if entry & !mask == tag && entry & mask != 0 {
-            return Counted { tokens: (entry & mask) as u32, ambiguous: false };
+        if let Some(tokens) = self.counts.get(hash) {
+            return Counted { tokens, ambiguous: false };
         }
-        let text = if let [only] = segment { Cow::Borrowed(*only) } else { Cow::Owned(segment.concat()) };
+        let text = match segment {
+            [only] => Cow::Borrowed(only.text),
+            parts => parts.iter().map(|part| part.text).collect::<String>().into(),
+        };
         let count = tokenizer.count(&text, generation);
         let ambiguous = count.other_generation.is_some();
         // An ambiguous count is not remembered, so that it is found ambiguous again.
-        if !ambiguous && count.tokens > 0 && u64::from(count.tokens) < mask {
-            slot.store(tag | u64::from(count.tokens), Ordering::Relaxed);
+        if !ambiguous {
+            self.counts.put(hash, count.tokens);
         }
         Counted { tokens: count.tokens, ambiguous }
-    }
-}
-
-impl std::fmt::Debug for SegmentCache {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "SegmentCache({SEGMENT_SLOTS} slots)")
     }
 }

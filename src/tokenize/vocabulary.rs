@@ -5,8 +5,10 @@
 
 use std::sync::LazyLock;
 
+use serde::{Deserialize, Serialize};
+
 /// Everything that decides how a model counts.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Vocabulary {
     pub kind: VocabularyKind,
     /// Name of the pre-tokenizer (`tokenizer.ggml.pre`).
@@ -26,14 +28,14 @@ pub struct Vocabulary {
     pub model_name: String,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum VocabularyKind {
     #[default]
     ByteLevelBpe,
     SentencePiece,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TokenType {
     Normal,
     Unknown,
@@ -129,7 +131,10 @@ impl Vocabulary {
         let text = &self.tokens[id];
         match (self.kind, self.token_type(id)) {
             (_, TokenType::Control | TokenType::UserDefined | TokenType::Unknown) => text.as_bytes().to_vec(),
-            (VocabularyKind::ByteLevelBpe, _) => bytes_of_mapped(text).unwrap_or_else(|| text.as_bytes().to_vec()),
+            (VocabularyKind::ByteLevelBpe, _) => {
+                let mut bytes = Vec::with_capacity(text.len());
+                if add_bytes_of_mapped(text, &mut bytes) { bytes } else { text.as_bytes().to_vec() }
+            }
             (VocabularyKind::SentencePiece, TokenType::Byte) => text
                 .strip_prefix("<0x")
                 .and_then(|rest| rest.strip_suffix('>'))
@@ -162,15 +167,25 @@ pub(crate) fn mapped_character(byte: u8) -> char {
     CHARACTER_OF_BYTE[byte as usize]
 }
 
-/// The bytes that a byte-level token's text stands for; `None` if it has a character that stands for none.
-pub(super) fn bytes_of_mapped(text: &str) -> Option<Vec<u8>> {
-    text.chars().map(byte_of_mapped).collect()
-}
-
-fn byte_of_mapped(character: char) -> Option<u8> {
-    match character as u32 {
-        code @ (0x21..=0x7E | 0xA1..=0xAC | 0xAE..=0xFF) => Some(code as u8),
-        0x100..=0x143 => CHARACTER_OF_BYTE.iter().position(|&mapped| mapped == character).map(|byte| byte as u8),
-        _ => None,
+/// And the other way round; characters from here on stand for no byte.
+const MAPPED: usize = 0x144;
+static BYTE_OF_CHARACTER: LazyLock<[Option<u8>; MAPPED]> = LazyLock::new(|| {
+    let mut table = [None; MAPPED];
+    for (byte, character) in (0..=255).zip(CHARACTER_OF_BYTE.iter()) {
+        table[*character as usize] = Some(byte);
     }
+    table
+});
+
+/// Adds the bytes that a byte-level token's text stands for. Not if it has a character that stands for none: then it
+/// says so, and what was added is of no use.
+pub(super) fn add_bytes_of_mapped(text: &str, bytes: &mut Vec<u8>) -> bool {
+    let table = &*BYTE_OF_CHARACTER;
+    for character in text.chars() {
+        match table.get(character as usize) {
+            Some(Some(byte)) => bytes.push(*byte),
+            Some(None) | None => return false,
+        }
+    }
+    true
 }

@@ -8,6 +8,7 @@ mod overflow;
 mod properties;
 mod recall;
 mod relay;
+mod shelf;
 mod snapshot;
 mod storage;
 mod stream;
