@@ -8,13 +8,14 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use criterion::{Bencher, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{BatchSize, Bencher, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use loadline::context::{Budget, ChainKey, Decision, Usage};
 use loadline::dialect::{Dialect, Prompt, Request};
 use loadline::ollama::count::shape;
 use loadline::sim::SimModel;
+use loadline::sim::vocabulary::{Table, from_tiktoken};
 use loadline::tokenize::template::{Layout, Learnt, SegmentCache};
-use loadline::tokenize::{Generation, Tokenizer};
+use loadline::tokenize::{Generation, Tables, Tokenizer};
 use serde_json::{Value, json};
 
 /// A chat of so many messages, about a hundred bytes each; `salt` makes the newest one new.
@@ -117,5 +118,29 @@ fn counting(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, one_new_message, counting);
+/// From what the upstream tells to a tokenizer, and from what was kept on disk.
+fn a_vocabulary(criterion: &mut Criterion) {
+    for (name, table) in [("50k", Table::R50k), ("200k", Table::O200k)] {
+        let told = from_tiktoken(table);
+        let kept = postcard::to_stdvec(&Tables::new(told.clone()).expect("complete")).expect("written");
+        let mut group = criterion.benchmark_group("a vocabulary is ready");
+        group.sample_size(10);
+        group.bench_function(BenchmarkId::new("from its lists", name), |bencher| {
+            bencher.iter_batched(
+                || told.clone(),
+                |told| Tokenizer::new(told).expect("complete"),
+                BatchSize::LargeInput,
+            );
+        });
+        group.bench_function(BenchmarkId::new("from the disk", name), |bencher| {
+            bencher.iter(|| {
+                let tables: Tables = postcard::from_bytes(black_box(&kept)).expect("as it was written");
+                Tokenizer::from_tables(&tables).expect("complete")
+            });
+        });
+        group.finish();
+    }
+}
+
+criterion_group!(benches, one_new_message, counting, a_vocabulary);
 criterion_main!(benches);

@@ -130,8 +130,17 @@ impl Events {
 
     /// Hands a change to the store; readers of events wake when it is on disk, also if nobody waits for that here.
     pub fn submit(&self, change: Change) -> impl Future<Output = Result<(), StoreError>> + Send + 'static {
+        self.submit_then(change, |_| ())
+    }
+
+    /// The same, with something to be done on the writer's thread before anybody is told.
+    pub fn submit_then(
+        &self,
+        change: Change,
+        then: impl FnOnce(&Result<(), StoreError>) + Send + 'static,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send + 'static {
         let kinds: Vec<&'static str> = change.events().iter().map(|event| event.kind).collect();
-        let ack: Ack = self.store.submit(change);
+        let ack: Ack = self.store.submit_then(change, then);
         if kinds.is_empty() {
             return Either::Left(ack);
         }

@@ -23,7 +23,7 @@ fn history() -> impl Strategy<Value = Vec<Said>> {
 fn had(known: &mut LinkMap, user: &str, conversation: i64, said: &[Said], answer: &str) -> Vec<Link> {
     let links = key().links(user, &messages(said));
     let last = *links.last().expect("something was said");
-    known.record(conversation, &links, key().extend(last, &Message::plain(Role::Assistant, answer, 0)));
+    known.record(conversation, &links, 0, key().extend(last, &Message::plain(Role::Assistant, answer, 0)));
     links
 }
 

@@ -84,6 +84,19 @@ impl Stage {
 
     /// The same, with another configuration.
     pub async fn restarted_with(self, variables: &[(&str, &str)]) -> Self {
+        let (sim, data) = self.stopped().await;
+        let upstream = sim.url();
+        Self::on(sim, &upstream, variables, data).await
+    }
+
+    /// The same, in front of another upstream.
+    pub async fn restarted_before(self, sim: Sim) -> Self {
+        let (_gone, data) = self.stopped().await;
+        let upstream = sim.url();
+        Self::on(sim, &upstream, &[], data).await
+    }
+
+    async fn stopped(self) -> (Sim, TempDir) {
         let Self { sim, gateway, data, _stop, client, .. } = self;
         drop((client, _stop));
         let let_go = async {
@@ -93,8 +106,7 @@ impl Stage {
         };
         tokio::time::timeout(std::time::Duration::from_secs(20), let_go).await.expect("everything ends");
         drop(gateway);
-        let upstream = sim.url();
-        Self::on(sim, &upstream, variables, data).await
+        (sim, data)
     }
 
     async fn on(sim: Sim, upstream: &str, variables: &[(&str, &str)], data: TempDir) -> Self {
@@ -183,6 +195,16 @@ impl Stage {
             }
         };
         tokio::time::timeout(std::time::Duration::from_secs(300), idle).await.expect("checkpoints end");
+    }
+
+    /// All files in the data directory, and in those in it.
+    pub fn files(&self) -> Vec<std::path::PathBuf> {
+        let below = |dir: &std::path::Path| {
+            std::fs::read_dir(dir).expect("readable").map(|entry| entry.expect("entry").path()).collect::<Vec<_>>()
+        };
+        let (dirs, mut files): (Vec<_>, Vec<_>) = below(self.data_dir()).into_iter().partition(|path| path.is_dir());
+        files.extend(dirs.iter().flat_map(|dir| below(dir)));
+        files
     }
 
     pub fn data_dir(&self) -> &std::path::Path {

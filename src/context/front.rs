@@ -144,6 +144,18 @@ impl Front {
         rollover.chain(self.checkpoints.iter().map(Checkpoint::note)).collect()
     }
 
+    /// About how much memory it takes.
+    pub fn bytes(&self) -> usize {
+        let rollover = self.rollover.as_ref().map_or(0, |rollover| rollover.note.len() + rollover.snapshot.len());
+        let checkpoint = |it: &Checkpoint| {
+            std::mem::size_of::<Checkpoint>()
+                + it.id.len()
+                + it.author.len()
+                + it.texts.iter().map(String::len).sum::<usize>()
+        };
+        std::mem::size_of::<Self>() + rollover + self.checkpoints.iter().map(checkpoint).sum::<usize>()
+    }
+
     /// The last snapshot that its conversation was rolled over into.
     pub fn snapshot(&self) -> Option<&str> {
         self.rollover.as_ref().map(|rollover| rollover.snapshot.as_str())

@@ -9,7 +9,7 @@
 //! because most clients do not send it back.
 
 use std::collections::HashMap;
-use std::hash::Hash;
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 use super::message::{Message, Role};
 
@@ -133,18 +133,39 @@ pub fn place(links: &[Link], known: impl Fn(&Link) -> Option<Known>) -> Placemen
 
 /// The links that are known, for [`place`].
 #[derive(Debug, Default)]
-pub struct LinkMap(HashMap<Link, Known>);
+pub struct LinkMap(HashMap<Link, Known, BuildHasherDefault<FirstBytes>>);
+
+/// A link is a keyed hash already: its first bytes are as good as any hash of it.
+#[derive(Debug, Default)]
+struct FirstBytes(u64);
+
+impl Hasher for FirstBytes {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        if let Some(first) = bytes.first_chunk::<8>() {
+            self.0 = u64::from_le_bytes(*first);
+        }
+    }
+
+    /// The length of a link says nothing.
+    fn write_usize(&mut self, _length: usize) {}
+}
 
 impl LinkMap {
     pub fn get(&self, link: &Link) -> Option<Known> {
         self.0.get(link).copied()
     }
 
-    /// Records a finished turn: the request's links, then the answer's. Returns those that are new.
-    pub fn record(&mut self, conversation: ConversationId, request: &[Link], answer: Link) -> Vec<Link> {
+    /// Records a finished turn: the request's links, of which the first `shared` are known, then the answer's.
+    /// Returns those that are new.
+    pub fn record(&mut self, conversation: ConversationId, request: &[Link], shared: usize, answer: Link) -> Vec<Link> {
         let mut new = Vec::new();
         let mut answered = false;
-        for link in request {
+        // The last of those that are known is where the conversation ended, and says whether it was answered.
+        for link in request.iter().skip(shared.saturating_sub(1)) {
             let entry = self.0.entry(*link).or_insert_with(|| {
                 new.push(*link);
                 Known { conversation, answered: false, tip: false }

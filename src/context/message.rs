@@ -77,6 +77,26 @@ impl<'a> Message<'a> {
         }
     }
 
+    /// The same, with the texts of this one.
+    pub fn borrowed(&self) -> Message<'_> {
+        Message {
+            role: match &self.role {
+                Role::System => Role::System,
+                Role::User => Role::User,
+                Role::Assistant => Role::Assistant,
+                Role::Tool => Role::Tool,
+                Role::Other(name) => Role::Other(Cow::Borrowed(name)),
+            },
+            text: Cow::Borrowed(&self.text),
+            thinking: Cow::Borrowed(&self.thinking),
+            images: self.images,
+            tool_calls: self.tool_calls.iter().map(ToolCall::borrowed).collect(),
+            tool_name: self.tool_name.as_deref().map(Cow::Borrowed),
+            tool_call_id: self.tool_call_id.as_deref().map(Cow::Borrowed),
+            source: self.source,
+        }
+    }
+
     /// The same with texts of its own.
     pub fn to_owned_message(&self) -> Message<'static> {
         let own = |text: &Cow<'_, str>| Cow::Owned(text.clone().into_owned());
@@ -101,6 +121,17 @@ impl<'a> Message<'a> {
             tool_name: self.tool_name.as_ref().map(own),
             tool_call_id: self.tool_call_id.as_ref().map(own),
             source: self.source,
+        }
+    }
+}
+
+impl ToolCall<'_> {
+    fn borrowed(&self) -> ToolCall<'_> {
+        ToolCall {
+            id: Cow::Borrowed(&self.id),
+            name: Cow::Borrowed(&self.name),
+            arguments: Cow::Borrowed(&self.arguments),
+            canonical_arguments: self.canonical_arguments.clone(),
         }
     }
 }

@@ -75,6 +75,8 @@ pub(super) fn parse(body: &str) -> Result<Request<'_>, JsonError> {
         thinks_if_able: true,
         approximate: has_search(fields.get("tools")),
         list: List::of(body, fields.get("messages"), &elements, before),
+        facts: Vec::new(),
+        truncate: None,
     })
 }
 

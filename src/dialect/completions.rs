@@ -43,6 +43,8 @@ pub(super) fn parse(body: &str) -> Result<Request<'_>, JsonError> {
         thinks_if_able: false,
         list: None,
         approximate: false,
+        facts: Vec::new(),
+        truncate: None,
     })
 }
 

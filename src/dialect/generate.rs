@@ -3,7 +3,7 @@
 use super::chat::{count, read_options};
 use super::{Answer, Generate, Prompt, Request, answer_room};
 use crate::json::lenient::Names;
-use crate::json::{Fields, JsonError};
+use crate::json::{self, Fields, JsonError};
 
 pub(super) const NAMES: Names = Names {
     known: &[
@@ -63,6 +63,8 @@ pub(super) fn parse(body: &str) -> Result<Request<'_>, JsonError> {
         thinks_if_able: false,
         list: None,
         approximate: false,
+        facts: Vec::new(),
+        truncate: fields.written("truncate").map(|raw| json::range_in(body, raw)),
     })
 }
 

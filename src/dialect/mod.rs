@@ -20,12 +20,14 @@ mod write;
 use std::borrow::Cow;
 use std::ops::Range;
 
+use bytes::Bytes;
 use serde_json::value::RawValue;
 
 use crate::context::plan::Kind;
 use crate::context::{Edit, Message, Note, Plan, ToolCall};
 use crate::json::lenient::{self, Names};
 use crate::json::{self, Fields, JsonError};
+use crate::tokenize::template::Facts;
 
 pub use answer::Answer;
 pub use error::ErrorShape;
@@ -60,6 +62,10 @@ pub struct Request<'a> {
     pub approximate: bool,
     /// Where the messages stand in the body, for dialects that read each by itself.
     pub list: Option<List>,
+    /// What was found out before about the first of the messages.
+    pub facts: Vec<Facts>,
+    /// Where the body says whether the prompt may be cut.
+    pub truncate: Option<Range<usize>>,
 }
 
 /// The list of messages in a body.
@@ -196,15 +202,14 @@ impl Dialect {
 
     /// The body as plain JSON: itself, or what Go would have read it as. `None` if Go cannot read it.
     pub fn plain(self, body: &[u8]) -> Option<Cow<'_, str>> {
-        match self.read_plain(body) {
+        match simdutf8::basic::from_utf8(body).ok().and_then(|text| self.read_plain(text)) {
             Some((text, _)) => Some(Cow::Borrowed(text)),
             None => self.rewrite(body).map(Cow::Owned),
         }
     }
 
     /// Reads a body that is plain JSON already, as nearly all are; `None` if it is not.
-    pub fn read_plain(self, body: &[u8]) -> Option<(&str, Result<Request<'_>, JsonError>)> {
-        let text = std::str::from_utf8(body).ok()?;
+    pub fn read_plain(self, text: &str) -> Option<(&str, Result<Request<'_>, JsonError>)> {
         match self.parse(text) {
             Err(JsonError::NotPlain) => None,
             read => Some((text, read)),
@@ -277,18 +282,22 @@ impl Dialect {
         raw.unwrap_or_else(|| "[]".to_owned())
     }
 
-    /// Sets `truncate` to false, so that a wrong guess of ours is an error and not a silent cut.
-    pub fn forbid_truncation(self, body: &str) -> String {
+    /// Sets `truncate` to false, so that a wrong guess of ours is an error and not a silent cut. Given is where the
+    /// request says it, if it does.
+    pub fn forbid_truncation(self, body: Bytes, said: Option<Range<usize>>) -> Bytes {
         if !self.has_truncate() {
-            return body.to_owned();
+            return body;
         }
-        let Ok(fields) = Fields::read(body, &[]) else { return body.to_owned() };
-        if let Some(raw) = fields.written("truncate") {
-            let spliced = json::splice(body, &[(json::range_in(body, raw), "false".to_owned())]);
-            return String::from_utf8(spliced).unwrap_or_else(|_| body.to_owned());
-        }
-        let comma = if fields.is_empty() { "" } else { "," };
-        body.replacen('{', &format!("{{\"truncate\":false{comma}"), 1)
+        let opening = body.iter().position(|byte| *byte == b'{').map_or(0, |brace| brace + 1);
+        let (range, text): (Range<usize>, &[u8]) = match said {
+            Some(said) => (said, b"false"),
+            None => (opening..opening, b"\"truncate\":false,"),
+        };
+        let mut out = Vec::with_capacity(body.len() + text.len());
+        out.extend_from_slice(&body[..range.start]);
+        out.extend_from_slice(text);
+        out.extend_from_slice(&body[range.end..]);
+        out.into()
     }
 }
 

@@ -67,6 +67,8 @@ pub(super) fn parse(body: &str) -> Result<Request<'_>, JsonError> {
         thinks_if_able: false,
         approximate: false,
         list: List::of(body, fields.get("messages"), &elements, 0),
+        facts: Vec::new(),
+        truncate: None,
     })
 }
 

@@ -18,6 +18,9 @@ const MAX_LINKS: usize = 2_000_000;
 /// Fronts of one conversation: each compaction makes one, and branches go back to earlier ones.
 const MAX_FRONTS: usize = 32;
 
+/// Bytes of all fronts in memory, about. With their notes at three levels they are what is large about a conversation.
+const MAX_FRONT_BYTES: usize = 64 << 20;
+
 /// Fronts that are tried before a history is sent as it came.
 const MAX_TRIED: usize = 4;
 
@@ -88,6 +91,8 @@ struct State {
     clock: u64,
     links: LinkMap,
     conversations: HashMap<ConversationId, Conversation>,
+    /// Of all conversations.
+    front_bytes: usize,
     /// Conversations that were deleted lately.
     buried: VecDeque<ConversationId>,
     /// Archives ready for recall, by the link they go up to; with the time of the last use.
@@ -170,6 +175,7 @@ impl Conversations {
                 let skipped = stored.fronts.len().saturating_sub(MAX_FRONTS);
                 let fronts = stored.fronts.into_iter().skip(skipped);
                 conversation.fronts = fronts.map(|(link, front)| (link, Arc::new(front))).collect();
+                state.front_bytes += conversation.front_bytes();
             }
         }
     }
@@ -214,13 +220,16 @@ impl Conversations {
 
     /// Remembers the front that stands for the history up to `covered`.
     pub fn set_front(&self, conversation: ConversationId, covered: Link, front: Arc<Front>) {
-        if let Some(conversation) = self.state().conversations.get_mut(&conversation) {
-            conversation.fronts.retain(|(known, _)| *known != covered);
-            if conversation.fronts.len() >= MAX_FRONTS {
-                conversation.fronts.remove(0);
-            }
-            conversation.fronts.push((covered, front));
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let Some(conversation) = state.conversations.get_mut(&conversation) else { return };
+        let before = conversation.front_bytes();
+        conversation.fronts.retain(|(known, _)| *known != covered);
+        if conversation.fronts.len() >= MAX_FRONTS {
+            conversation.fronts.remove(0);
         }
+        conversation.fronts.push((covered, front));
+        state.front_bytes = (state.front_bytes + conversation.front_bytes()).saturating_sub(before);
     }
 
     /// What this turn has recalled already, behind the front that ends at `covered`. The inner `None` is
@@ -291,9 +300,11 @@ impl Conversations {
     pub fn record(&self, turn: &Turn, answer: Link) {
         let mut guard = self.state();
         let state = &mut *guard;
-        state.touch(turn.conversation, &turn.user);
+        state.clock += 1;
+        // One that was forgotten meanwhile is found in the store, with its fronts.
         let Some(conversation) = state.conversations.get_mut(&turn.conversation) else { return };
-        conversation.links.extend(state.links.record(turn.conversation, &turn.links, answer));
+        conversation.last_used = state.clock;
+        conversation.links.extend(state.links.record(turn.conversation, &turn.links, turn.shared(), answer));
     }
 
     pub fn len(&self) -> usize {
@@ -309,13 +320,25 @@ impl Conversations {
     }
 }
 
+impl Conversation {
+    fn front_bytes(&self) -> usize {
+        self.fronts.iter().map(|(_, front)| front.bytes()).sum()
+    }
+}
+
 impl State {
     fn forget(&mut self, id: ConversationId) {
-        for link in self.conversations.remove(&id).into_iter().flat_map(|known| known.links) {
-            self.links.forget(&link, id);
-        }
+        self.remove(id);
         // Whose they are is not known; they are made again when they are needed.
         self.archives.clear();
+    }
+
+    fn remove(&mut self, id: ConversationId) {
+        let Some(conversation) = self.conversations.remove(&id) else { return };
+        self.front_bytes = self.front_bytes.saturating_sub(conversation.front_bytes());
+        for link in conversation.links {
+            self.links.forget(&link, id);
+        }
     }
 
     fn touch(&mut self, id: ConversationId, user: &str) {
@@ -335,16 +358,58 @@ impl State {
     }
 
     fn forget_oldest(&mut self, max: usize) {
-        if self.conversations.len() <= max && self.links.len() <= MAX_LINKS {
+        let over = self.conversations.len() > max || self.links.len() > MAX_LINKS;
+        if !over && self.front_bytes <= MAX_FRONT_BYTES {
             return;
         }
-        // A tenth at once, so that the search for the oldest is rare.
+        // A tenth at once, so that the search for the oldest is rare; the one that was used last stays.
         let mut by_age: Vec<_> = self.conversations.iter().map(|(id, known)| (known.last_used, *id)).collect();
         by_age.sort_unstable();
+        by_age.pop();
         for (_, id) in by_age.into_iter().take(max.min(self.conversations.len()).div_ceil(10)) {
-            for link in self.conversations.remove(&id).into_iter().flat_map(|known| known.links) {
-                self.links.forget(&link, id);
-            }
+            self.remove(id);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::context::front::Rollover;
+
+    #[test]
+    fn fronts_take_no_more_than_their_share_of_memory_and_the_oldest_go_first() {
+        let conversations = Conversations::new(ChainKey::new([7; 32]), 10_000);
+        let large = || Front {
+            rollover: Some(Rollover { snapshot: String::new(), note: "n".repeat(2 << 20), last: 1 }),
+            ..Front::default()
+        };
+        for id in 1..=100 {
+            let link = Link::from_bytes([id as u8; 32]);
+            let turn = conversations.enter("local", Arc::from([link]), Placement::New, id);
+            conversations.set_front(id, link, Arc::new(large()));
+            conversations.record(&turn, Link::from_bytes([id as u8 + 100; 32]));
+        }
+        let state = conversations.state();
+        assert!(state.front_bytes <= MAX_FRONT_BYTES + (4 << 20), "{}", state.front_bytes);
+        let counted: usize = state.conversations.values().map(Conversation::front_bytes).sum();
+        assert_eq!(state.front_bytes, counted);
+        assert!(!state.conversations.contains_key(&1) && state.conversations[&100].fronts.len() == 1);
+        drop(state);
+        let (gone, there) = (Link::from_bytes([101; 32]), Link::from_bytes([200; 32]));
+        assert_eq!(conversations.find(&[gone]), Placement::New, "it is looked up in the store");
+        assert_ne!(conversations.find(&[there]), Placement::New);
+        conversations.forget(100);
+        assert_eq!(conversations.find(&[there]), Placement::New);
+    }
+
+    #[test]
+    fn a_conversation_that_was_forgotten_meanwhile_is_not_known_without_its_fronts() {
+        let conversations = Conversations::new(ChainKey::new([7; 32]), 10_000);
+        let (link, answer) = (Link::from_bytes([1; 32]), Link::from_bytes([2; 32]));
+        let turn = conversations.enter("local", Arc::from([link]), Placement::New, 1);
+        conversations.forget(1);
+        conversations.record(&turn, answer);
+        assert_eq!(conversations.find(&[link, answer]), Placement::New);
     }
 }

@@ -6,6 +6,7 @@
 //! refused with the reason.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -14,7 +15,7 @@ use http::StatusCode;
 
 use super::conversations::{Covering, Recalled, Turn};
 use super::headers::Report;
-use super::memo::Memo;
+use super::memo::Known;
 use super::respond::Refusal;
 use super::{Gateway, compact, recall};
 use crate::api::auth::LOCAL_USER;
@@ -33,11 +34,20 @@ use crate::telemetry::metrics::{Compacting, Metrics};
 pub struct Arrived<'a> {
     pub dialect: Dialect,
     pub body: &'a str,
+    /// The same once more, to be sent as it is.
+    pub bytes: Bytes,
     pub request: &'a Request<'a>,
     pub turn: Option<&'a Turn>,
     /// Tokens by which counts were too low, as the upstream has just said.
     pub correction: Tokens,
     pub prepared: &'a Prepared,
+}
+
+impl Arrived<'_> {
+    /// The body, and where it says whether it may be cut.
+    fn as_it_came(&self) -> (Bytes, Option<Range<usize>>) {
+        (self.bytes.clone(), self.request.truncate.clone())
+    }
 }
 
 /// What is done to the user's messages before they are counted.
@@ -58,7 +68,9 @@ pub enum Effects {
 /// What leaves, laid out and counted.
 #[derive(Debug)]
 pub struct Laid {
-    pub body: String,
+    pub body: Bytes,
+    /// Where it says whether it may be cut.
+    pub truncate: Option<Range<usize>>,
     pub count: Count,
     pub plan: Plan,
     pub covering: Option<Covering>,
@@ -175,9 +187,10 @@ pub async fn fit(gateway: &Gateway, model: &Model, arrived: &Arrived<'_>, effect
     }
     let guessed = matches!(source, WindowSource::Loaded | WindowSource::Configured | WindowSource::OllamaDefault);
     let fitted = |laid: Laid, report: Report| {
-        let body = if observe { laid.body } else { arrived.dialect.forbid_truncation(&laid.body) };
+        let body =
+            if observe { laid.body } else { arrived.dialect.forbid_truncation(laid.body, laid.truncate.clone()) };
         Fit::Fits(Box::new(Fitted {
-            body: body.into(),
+            body,
             count: laid.count,
             report,
             plan: laid.plan,
@@ -219,7 +232,8 @@ async fn as_it_stands(gateway: &Gateway, model: &Model, arrived: &Arrived<'_>, l
     // Nothing was edited, so nothing could go wrong with it; but a body that cannot be written again leaves as it is.
     let count = count(gateway.upstream(), model, arrived.request).await;
     let plan = Plan::identity(arrived.request.kinds.len());
-    Laid { body: arrived.body.to_owned(), count, plan, covering: None, recalled: None, rewritten: Vec::new() }
+    let (body, truncate) = arrived.as_it_came();
+    Laid { body, truncate, count, plan, covering: None, recalled: None, rewritten: Vec::new() }
 }
 
 /// Lays out what leaves behind a front, and counts it. `None` if the front would cover something of the
@@ -251,13 +265,14 @@ pub(super) async fn lay(
     let plan = plan.rewritten(&texts);
     if plan.is_identity() {
         let count = count(gateway.upstream(), model, arrived.request).await;
-        return Some(Laid { body: arrived.body.to_owned(), count, plan, covering, recalled, rewritten });
+        let (body, truncate) = arrived.as_it_came();
+        return Some(Laid { body, truncate, count, plan, covering, recalled, rewritten });
     }
     let body = arrived.dialect.apply(arrived.body, &plan, arrived.request.list.as_ref()).ok()?;
     let request = arrived.dialect.parse(&body).ok()?;
     let count = count(gateway.upstream(), model, &request).await;
-    drop(request);
-    Some(Laid { body, count, plan, covering, recalled, rewritten })
+    let truncate = request.truncate;
+    Some(Laid { body: body.into(), truncate, count, plan, covering, recalled, rewritten })
 }
 
 /// Cleans the user's messages that leave. A block pasted again is left out only if its first copy leaves
@@ -420,11 +435,11 @@ pub async fn dry_run(
     dialect: Dialect,
     body: &str,
     request: &Request<'_>,
-    memo: Option<&Memo>,
+    known: Option<&Known>,
 ) -> Result<Fit, Refusal> {
     let turn = match &request.prompt {
         Prompt::Chat(messages) => {
-            let links = links(gateway, user, request, messages, memo);
+            let links = links(gateway, user, request, messages, known);
             let placement = gateway.conversations.find(&links);
             let conversation = match placement {
                 Placement::New => 0,
@@ -435,7 +450,8 @@ pub async fn dry_run(
         Prompt::Generate(_) => None,
     };
     let prepared = Prepared { clean: gateway.config.preprocess.of(&request.model).clean, condensed: HashMap::new() };
-    let arrived = Arrived { dialect, body, request, turn: turn.as_ref(), correction: 0, prepared: &prepared };
+    let bytes = Bytes::copy_from_slice(body.as_bytes());
+    let arrived = Arrived { dialect, body, bytes, request, turn: turn.as_ref(), correction: 0, prepared: &prepared };
     fit(gateway, model, &arrived, Effects::DryRun).await
 }
 
@@ -445,25 +461,28 @@ pub(super) fn links(
     user: &str,
     request: &Request<'_>,
     messages: &[Message<'_>],
-    memo: Option<&Memo>,
+    known: Option<&Known>,
 ) -> Arc<[Link]> {
     let before = request.list.as_ref().map_or(0, |list| list.before);
-    off_the_worker(messages.len() * 256, || match memo {
-        Some(memo) => gateway.conversations.links_after(user, messages, before, memo.links()),
-        None => gateway.conversations.links(user, messages),
-    })
+    match known {
+        Some(known) => gateway.conversations.links_after(user, messages, before, known.links()),
+        None => {
+            let bytes = messages.iter().map(|message| message.text.len()).sum();
+            off_the_worker(bytes, || gateway.conversations.links(user, messages))
+        }
+    }
 }
 
 /// A whole rehearsal: reads a body as the gate would, and does what it would do with it.
 pub async fn rehearse(gateway: &Gateway, model: &Model, dialect: Dialect, body: &str) -> Result<Fit, Refusal> {
     let unreadable = || Refusal::new(StatusCode::BAD_REQUEST, "the body is not a request that Ollama would take");
     let user: Arc<str> = LOCAL_USER.into();
-    let memo = gateway.memos.find(dialect, &user, body);
-    if let Some(memo) = &memo
-        && let Some(rest) = memo.rest_of(body)
-        && let Some(request) = dialect.parse(&rest).ok().and_then(|rest| memo.complete(body, rest))
+    let known = gateway.memos.find(dialect, &user, body);
+    if let Some(known) = &known
+        && let Some(rest) = known.rest_of(body)
+        && let Some(request) = dialect.parse(&rest).ok().and_then(|read| known.complete(body, &rest, read))
     {
-        return dry_run(gateway, &user, model, dialect, body, &request, Some(memo)).await;
+        return dry_run(gateway, &user, model, dialect, body, &request, Some(known)).await;
     }
     let request = dialect.parse(body).map_err(|_| unreadable())?;
     dry_run(gateway, &user, model, dialect, body, &request, None).await

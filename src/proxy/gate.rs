@@ -20,7 +20,7 @@ use super::conversations::Turn;
 use super::fit::{Arrived, Effects, Fitted, Prepared, fit};
 use super::headers::{Report, strip_hop_by_hop};
 use super::identify::identify;
-use super::memo::Memo;
+use super::memo::Known;
 use super::observe::{Commit, Ending, Observed, Watcher};
 use super::record::Recording;
 use super::relay::forwarded;
@@ -35,7 +35,7 @@ use crate::dialect::{Answer, Dialect, Prompt, Request};
 use crate::events::{self, Event};
 use crate::framing::Framing;
 use crate::json::JsonError;
-use crate::ollama::client::full;
+use crate::ollama::client::{UpstreamBody, full};
 use crate::ollama::count::{Count, learn_from_report, off_the_worker, rough_size};
 use crate::ollama::models::{Model, ModelError};
 use crate::ollama::overflow::{self, Overflow};
@@ -57,19 +57,22 @@ pub async fn gate(
 ) -> Result<Response<ResponseBody>, Refusal> {
     let body = read(gateway, &head.headers, body).await?;
     // A history that was read before is not read again; only what follows it is.
-    let (mut memo, rest) = recognise(gateway, user, dialect, &head.headers, &body);
-    let known = memo.as_ref().zip(rest.as_deref()).and_then(|(memo, rest)| {
-        let text = std::str::from_utf8(&body).ok()?;
-        Some((text, memo.complete(text, dialect.parse(rest).ok()?)?))
+    let text = simdutf8::basic::from_utf8(&body).ok();
+    let (mut known, rest) = recognise(gateway, user, dialect, &head.headers, text.unwrap_or_default());
+    // What is read may borrow from it, whatever becomes of the other.
+    let source = known.clone();
+    let recognised = source.as_ref().zip(rest.as_deref()).and_then(|(known, rest)| {
+        let text = text?;
+        Some((text, known.complete(text, rest, dialect.parse(rest).ok()?)?))
     });
     // Bodies that Ollama cannot read, or whose fields have types it does not take, are its to refuse.
     let rewritten;
     let mut memorable = true;
-    let (plain, read) = match known {
+    let (plain, read) = match recognised {
         Some((text, request)) => (text, Ok(request)),
         None => {
-            memo = None;
-            match off_the_worker(body.len(), || dialect.read_plain(&body)) {
+            known = None;
+            match off_the_worker(body.len(), || dialect.read_plain(text?)) {
                 Some(read) => read,
                 None => {
                     memorable = false;
@@ -88,7 +91,7 @@ pub async fn gate(
     };
     let (plain, read) = match &restored {
         Some(body) => {
-            (memo, memorable) = (None, false);
+            (known, memorable) = (None, false);
             (body.as_str(), dialect.parse(body))
         }
         None => (plain, read),
@@ -110,7 +113,7 @@ pub async fn gate(
         Err(ModelError::Unknown) => return refused_upstream(gateway, dialect, head, body.clone()).await,
         // What was said is kept, even if nobody is there to hear it.
         Err(ModelError::Upstream(error)) => {
-            let turn = identify(gateway, user, &head.headers, &request, memo.as_deref()).await?;
+            let turn = identify(gateway, user, &head.headers, &request, known.as_ref()).await?;
             let recording = Recording::begin(gateway, turn, dialect, plain, &request).await?;
             recording.end_without_answer(TurnStatus::Failed, None, None).await;
             return Err(error.into());
@@ -121,12 +124,13 @@ pub async fn gate(
             return refused.map_err(|_| Refusal::new(StatusCode::BAD_GATEWAY, error.to_string()));
         }
     };
-    let turn = identify(gateway, user, &head.headers, &request, memo.as_deref()).await?;
+    let turn = identify(gateway, user, &head.headers, &request, known.as_ref()).await?;
     let conversation = turn.conversation;
     let recording = Recording::begin(gateway, turn, dialect, plain, &request).await?;
     let waited = gateway.checkpoints.wait(conversation, gateway.config.checkpoint.wait).await;
     waited.iter().for_each(|waited| gateway.metrics.waited_for_checkpoint(waited.took));
-    let line = Line { gateway, dialect, head: &head, plain, request: &request, model, memo, memorable };
+    let bytes = if memorable { body.clone() } else { Bytes::copy_from_slice(plain.as_bytes()) };
+    let line = Line { gateway, dialect, head: &head, plain, bytes, request: &request, model, known, memorable };
     line.walk(recording, waited).await
 }
 
@@ -136,10 +140,11 @@ struct Line<'r> {
     dialect: Dialect,
     head: &'r Parts,
     plain: &'r str,
+    bytes: Bytes,
     request: &'r Request<'r>,
     model: Arc<Model>,
     /// What was known of the body, and whether it may be remembered.
-    memo: Option<Arc<Memo>>,
+    known: Option<Known>,
     memorable: bool,
 }
 
@@ -157,7 +162,8 @@ impl Line<'_> {
         let mut first: Option<Report> = None;
         loop {
             let turn = Some(&recording.turn);
-            let arrived = Arrived { dialect, body: self.plain, request, turn, correction, prepared: &prepared };
+            let (body, bytes) = (self.plain, self.bytes.clone());
+            let arrived = Arrived { dialect, body, bytes, request, turn, correction, prepared: &prepared };
             let fitted = fit(gateway, &self.model, &arrived, Effects::Real).await;
             let mut fitted = match fitted.and_then(|fit| fit.or_refuse(&gateway.metrics)) {
                 Ok(fitted) => fitted,
@@ -209,7 +215,7 @@ impl Line<'_> {
         recording: Recording,
         active: Active,
         mut fitted: Fitted,
-        response: Response<Incoming>,
+        response: Response<UpstreamBody>,
         sent_at: Instant,
     ) -> Response<ResponseBody> {
         if !response.status().is_success() {
@@ -217,8 +223,9 @@ impl Line<'_> {
         }
         if self.memorable {
             let turn = &recording.turn;
-            let memo = self.memo.take();
-            self.gateway.memos.remember(self.dialect, &turn.user, self.plain, self.request, &turn.links, memo);
+            let known = self.known.take();
+            let body = (&self.bytes, self.plain);
+            self.gateway.memos.remember(self.dialect, &turn.user, body, self.request, &turn.links, known);
         }
         let (mut head, body) = response.into_parts();
         strip_hop_by_hop(&mut head.headers);
@@ -273,7 +280,7 @@ impl Line<'_> {
             let written = tokio::task::spawn_blocking(move || facts.write());
             async move { written.await.ok() }.boxed()
         });
-        let tally = off_the_worker(self.plain.len(), || tally(&model, self.request, &fitted));
+        let tally = tally(&model, self.request, &fitted);
         let span = Span::current();
         move |answer, ending| {
             let _in_span = span.enter();
@@ -371,15 +378,14 @@ fn recognise(
     user: &str,
     dialect: Dialect,
     headers: &HeaderMap,
-    body: &Bytes,
-) -> (Option<Arc<Memo>>, Option<String>) {
+    text: &str,
+) -> (Option<Known>, Option<String>) {
     if headers.contains_key(restore::HEADER) {
         return (None, None);
     }
-    let Ok(text) = std::str::from_utf8(body) else { return (None, None) };
-    let memo = off_the_worker(text.len(), || gateway.memos.find(dialect, user, text));
-    let rest = memo.as_ref().and_then(|memo| memo.rest_of(text));
-    (memo, rest)
+    let known = gateway.memos.find(dialect, user, text);
+    let rest = known.as_ref().and_then(|known| known.rest_of(text));
+    (known, rest)
 }
 
 async fn read(gateway: &Gateway, headers: &HeaderMap, body: Incoming) -> Result<Bytes, Refusal> {
@@ -455,13 +461,13 @@ fn clone_head(head: &Parts) -> Parts {
 
 /// What came back, sorted by what has to be done about it.
 enum Sent {
-    Answer(Response<Incoming>),
+    Answer(Response<UpstreamBody>),
     Overflow(Overflow, Response<Bytes>),
     Error(Response<Bytes>),
 }
 
 /// Looks whether an answer is an overflow error. Only bodies of that status are read here, and only short ones.
-async fn classify(gateway: &Gateway, response: Response<Incoming>) -> Result<Sent, Refusal> {
+async fn classify(gateway: &Gateway, response: Response<UpstreamBody>) -> Result<Sent, Refusal> {
     if response.status() != StatusCode::BAD_REQUEST {
         return Ok(Sent::Answer(response));
     }

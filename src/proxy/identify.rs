@@ -10,7 +10,7 @@ use http::header::HeaderMap;
 use super::Gateway;
 use super::conversations::{Stored, Turn};
 use super::fit::links;
-use super::memo::Memo;
+use super::memo::Known;
 use super::respond::Refusal;
 use crate::context::identity::{ConversationId, Placement};
 use crate::context::{Link, Message, Role};
@@ -23,14 +23,14 @@ pub(super) async fn identify(
     user: &Arc<str>,
     headers: &HeaderMap,
     request: &Request<'_>,
-    memo: Option<&Memo>,
+    known: Option<&Known>,
 ) -> Result<Turn, Refusal> {
     let named = named_conversation(gateway, headers, user).await?;
     let conversations = &gateway.conversations;
     let (links, placement) = match &request.prompt {
         Prompt::Chat(messages) => {
-            let links = links(gateway, user, request, messages, memo);
-            (Arc::clone(&links), find(gateway, user, &links).await?)
+            let links = links(gateway, user, request, messages, known);
+            (Arc::clone(&links), find(gateway, user, messages, &links).await?)
         }
         // One prompt, one answer: a conversation by itself.
         Prompt::Generate(generate) => {
@@ -66,9 +66,16 @@ fn unreadable() -> Refusal {
 }
 
 /// Looks in memory, then in the store.
-async fn find(gateway: &Arc<Gateway>, user: &Arc<str>, links: &Arc<[Link]>) -> Result<Placement, Refusal> {
+async fn find(
+    gateway: &Arc<Gateway>,
+    user: &Arc<str>,
+    messages: &[Message<'_>],
+    links: &Arc<[Link]>,
+) -> Result<Placement, Refusal> {
     let placement = gateway.conversations.find(links);
-    if placement != Placement::New || links.len() < 2 {
+    // Without an answer in it, nothing that is stored can be meant.
+    let answered = messages.iter().any(|message| message.role == Role::Assistant);
+    if placement != Placement::New || !answered {
         return Ok(placement);
     }
     let (store, asking, searched) = (Arc::clone(&gateway.store), Arc::clone(user), Arc::clone(links));
@@ -81,11 +88,11 @@ async fn find(gateway: &Arc<Gateway>, user: &Arc<str>, links: &Arc<[Link]>) -> R
 /// The conversation that the store finds for a history.
 fn stored(store: &Store, user: &str, links: &[Link]) -> Result<Option<Stored>, StoreError> {
     let reader = store.reader()?;
-    let Some(found) = reader.find(user, links)?.filter(|found| found.answered) else { return Ok(None) };
+    let Some(found) = reader.find(user, links)? else { return Ok(None) };
     Ok(Some(Stored {
         conversation: found.conversation,
         shared: found.index + 1,
-        answered: found.answered,
+        answered: true,
         tip: found.tip,
         fronts: fronts(&reader.fronts(found.conversation)?),
     }))

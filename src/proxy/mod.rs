@@ -54,7 +54,7 @@ use crate::dashboard;
 use crate::dialect::{Dialect, ErrorShape};
 use crate::events::{Events, now_ms};
 use crate::ollama::client::AddressError;
-use crate::ollama::{Models, Probe, Upstream};
+use crate::ollama::{Models, Probe, Shelf, Upstream};
 use crate::store::{Durability, Store, StoreError};
 use crate::telemetry::metrics::Metrics;
 use crate::webhooks::Deliveries;
@@ -78,7 +78,7 @@ const IMPORTS: usize = 2;
 pub struct Gateway {
     pub config: Config,
     pub models: Models,
-    pub conversations: Conversations,
+    pub conversations: Arc<Conversations>,
     pub memos: memo::Memos,
     pub checkpoints: Checkpoints,
     pub store: Arc<Store>,
@@ -129,8 +129,9 @@ impl Gateway {
         let commits = metrics.commits.clone();
         store.watch_commits(move |committed| commits.note(committed));
         Ok(Self {
-            models: Models::new(upstream, Box::new(config.windows.clone())),
-            conversations: Conversations::new(key, config.max_conversations),
+            models: Models::new(upstream, Box::new(config.windows.clone()))
+                .with_shelf(Shelf::in_data_dir(&config.data_dir)),
+            conversations: Arc::new(Conversations::new(key, config.max_conversations)),
             memos: memo::Memos::new(blake3::derive_key("loadline bodies read before", &secret)),
             checkpoints: Checkpoints::default(),
             events: Events::new(Arc::clone(&store), metrics.events.clone()),

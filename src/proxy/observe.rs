@@ -1,6 +1,7 @@
 //! An answer on its way to the client, read along as it passes.
 //!
-//! Bytes leave in the pieces they came in. Beside that, frames are cut and read, so that the reported
+//! Bytes leave as they come; pieces that are there at the same time leave together, because each costs its client a
+//! look and us a call of the system. Beside that, frames are cut and read, so that the reported
 //! count can be compared and the answer stored. The frame that says "done" waits until the whole turn is
 //! on disk, and only it does: whoever has seen the end of an answer can rely on its being kept.
 //!
@@ -13,15 +14,20 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 use pin_project_lite::pin_project;
 use tokio::time::{Instant, Sleep};
 
 use crate::dialect::{Answer, Dialect};
 use crate::framing::{Frames, Framing};
-use crate::ollama::client::BoxError;
+use crate::ollama::client::{BoxError, UpstreamBody};
+
+/// Pieces that are there at the same time leave together up to this many bytes.
+const TOGETHER_BYTES: usize = 16 << 10;
+
+/// And this many pieces.
+const TOGETHER_PIECES: usize = 256;
 
 /// How an answer ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,7 +141,15 @@ impl Watcher {
 
     fn error_frame(&self, reason: &str) -> Option<Bytes> {
         let watching = self.0.as_ref().filter(|watching| watching.framing != Framing::Whole)?;
-        Some(Bytes::from(watching.dialect.errors().frame(watching.framing, reason)))
+        // Half a frame that has left is ended first, or ours would be read as a part of it.
+        let ends_half = if !watching.frames.is_within() {
+            ""
+        } else if watching.framing == Framing::Sse {
+            "\n\n"
+        } else {
+            "\n"
+        };
+        Some(Bytes::from([ends_half, &watching.dialect.errors().frame(watching.framing, reason)].concat()))
     }
 }
 
@@ -160,17 +174,26 @@ pin_project! {
     /// The upstream's body, with somebody reading along and a bound on silence.
     pub struct Observed {
         #[pin]
-        body: Incoming,
+        body: UpstreamBody,
         #[pin]
         silence: Sleep,
+        // When something was last heard. The timer is only set again when it rings.
+        heard: Instant,
         idle_timeout: Duration,
         watcher: Watcher,
+        // What has come and not left yet, because more may be there already.
+        gathered: Vec<Bytes>,
+        gathered_bytes: usize,
+        // Whether the upstream was looked at once more since.
+        looked: bool,
         // The end of the answer, until the turn is on disk.
         held: Bytes,
         commit: Option<Commit>,
         // The upstream has nothing more to say.
         ended: bool,
         over: bool,
+        // Said when everything that came before it has left.
+        failure: Option<BoxError>,
     }
 }
 
@@ -181,10 +204,34 @@ impl std::fmt::Debug for Observed {
 }
 
 impl Observed {
-    pub fn new(body: Incoming, idle_timeout: Duration, watcher: Watcher) -> Self {
-        let silence = tokio::time::sleep(idle_timeout);
-        Self { body, silence, idle_timeout, watcher, held: Bytes::new(), commit: None, ended: false, over: false }
+    pub fn new(body: UpstreamBody, idle_timeout: Duration, watcher: Watcher) -> Self {
+        let (silence, heard) = (tokio::time::sleep(idle_timeout), Instant::now());
+        Self {
+            body,
+            silence,
+            heard,
+            idle_timeout,
+            watcher,
+            gathered: Vec::new(),
+            gathered_bytes: 0,
+            looked: false,
+            held: Bytes::new(),
+            commit: None,
+            ended: false,
+            over: false,
+            failure: None,
+        }
     }
+}
+
+/// Pieces as one; a single one as it is.
+fn together(pieces: &mut Vec<Bytes>) -> Bytes {
+    if pieces.len() == 1 {
+        return pieces.pop().unwrap_or_default();
+    }
+    let mut all = BytesMut::with_capacity(pieces.iter().map(Bytes::len).sum());
+    pieces.drain(..).for_each(|piece| all.extend_from_slice(&piece));
+    all.freeze()
 }
 
 impl Body for Observed {
@@ -210,15 +257,14 @@ impl Body for Observed {
                 }
             }
             if *this.over {
-                return Poll::Ready(None);
+                return Poll::Ready(this.failure.take().map(Err));
             }
             let broken = match this.body.as_mut().poll_frame(context) {
                 Poll::Ready(Some(Ok(frame))) => {
-                    let deadline = Instant::now() + *this.idle_timeout;
-                    this.silence.as_mut().reset(deadline);
+                    (*this.heard, *this.looked) = (Instant::now(), false);
                     let Ok(bytes) = frame.into_data() else { continue };
                     let terminal = this.watcher.read(&bytes);
-                    let passes = if this.watcher.is_whole() {
+                    if this.watcher.is_whole() {
                         // The last piece waits; which one that is shows when there is no further one.
                         let earlier = std::mem::replace(this.held, bytes);
                         // A body of known length is not polled again once that length is reached.
@@ -226,24 +272,48 @@ impl Body for Observed {
                             *this.ended = true;
                             *this.commit = this.watcher.end(None).0;
                         }
-                        earlier
-                    } else if let Some((at, commit)) = terminal {
+                        if earlier.is_empty() {
+                            continue;
+                        }
+                        return Poll::Ready(Some(Ok(Frame::data(earlier))));
+                    }
+                    let goes_on = terminal.is_none();
+                    if let Some((at, commit)) = terminal {
                         *this.commit = Some(commit);
                         *this.held = bytes.slice(at..);
-                        bytes.slice(..at)
+                        *this.gathered_bytes += at;
+                        this.gathered.push(bytes.slice(..at));
                     } else {
                         *this.over = this.body.is_end_stream() && this.watcher.expects_no_last_frame();
-                        bytes
-                    };
-                    if passes.is_empty() {
+                        *this.gathered_bytes += bytes.len();
+                        this.gathered.push(bytes);
+                    }
+                    let enough = *this.gathered_bytes >= TOGETHER_BYTES || this.gathered.len() >= TOGETHER_PIECES;
+                    if *this.gathered_bytes == 0 || (goes_on && !*this.over && !enough) {
                         continue;
                     }
-                    return Poll::Ready(Some(Ok(Frame::data(passes))));
+                    *this.gathered_bytes = 0;
+                    return Poll::Ready(Some(Ok(Frame::data(together(this.gathered)))));
+                }
+                Poll::Pending if *this.gathered_bytes > 0 => {
+                    if *this.looked {
+                        *this.gathered_bytes = 0;
+                        return Poll::Ready(Some(Ok(Frame::data(together(this.gathered)))));
+                    }
+                    // One more look, when others have had their turn, and then it leaves.
+                    *this.looked = true;
+                    context.waker().wake_by_ref();
+                    return Poll::Pending;
                 }
                 Poll::Ready(None) => None,
                 Poll::Ready(Some(Err(_))) => Some("the upstream's answer broke off"),
                 Poll::Pending => {
                     ready!(this.silence.as_mut().poll(context));
+                    let deadline = *this.heard + *this.idle_timeout;
+                    if deadline > Instant::now() {
+                        this.silence.as_mut().reset(deadline);
+                        continue;
+                    }
                     Some("the upstream has been silent for too long (upstream.idle_timeout_s)")
                 }
             };
@@ -254,22 +324,25 @@ impl Body for Observed {
                 continue;
             }
             *this.over = true;
-            return Poll::Ready(match (last, broken) {
-                (Some(last), _) => Some(Ok(Frame::data(last))),
-                (None, Some(reason)) => Some(Err(Unfinished::Upstream(reason).into())),
-                (None, None) => None,
-            });
+            if last.is_none() {
+                *this.failure = broken.map(|reason| Unfinished::Upstream(reason).into());
+            }
+            *this.gathered_bytes += last.as_ref().map_or(0, Bytes::len);
+            this.gathered.extend(last);
+            if std::mem::take(this.gathered_bytes) > 0 {
+                return Poll::Ready(Some(Ok(Frame::data(together(this.gathered)))));
+            }
         }
     }
 
     fn is_end_stream(&self) -> bool {
         // Only once the end was seen and acted on.
-        self.over && self.commit.is_none()
+        self.over && self.commit.is_none() && self.failure.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {
         // What is held back is still to come.
-        if self.watcher.expects_no_last_frame() && self.held.is_empty() {
+        if self.watcher.expects_no_last_frame() && self.held.is_empty() && self.gathered_bytes == 0 {
             self.body.size_hint()
         } else {
             SizeHint::default()

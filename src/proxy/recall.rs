@@ -7,6 +7,7 @@
 use std::fmt::Write;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::Gateway;
 use super::conversations::{Covering, Recalled, Turn};
@@ -48,9 +49,19 @@ const LEFT_OUT: &str = " […] ";
 pub struct Archive {
     index: Index,
     parts: Vec<Part>,
+    /// The tokens of each part as they become known, plus one, counted by this model. A long archive has thousands
+    /// of hits, and most of them every time.
+    sizes: Box<[AtomicU32]>,
+    model: String,
     /// How many messages it was built from: a system prompt more or less shifts them, and has no link.
     covered: usize,
 }
+
+/// Passages that are looked up where others wait: a tenth of a millisecond at most.
+const FEW_PASSAGES: usize = 64;
+
+/// Searching one part takes about as long as reading so many bytes.
+const SEARCHED_LIKE_BYTES: usize = 32;
 
 /// A message, or a part of a long one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,14 +71,29 @@ struct Part {
 }
 
 impl Archive {
-    pub fn build(messages: &[Message<'_>]) -> Self {
+    pub fn build(messages: &[Message<'_>], model: &str) -> Self {
         let parts: Vec<Part> = messages
             .iter()
             .enumerate()
             .flat_map(|(message, said)| parts(&said.text).into_iter().map(move |bytes| Part { message, bytes }))
             .collect();
         let index = Index::build(parts.iter().map(|part| &messages[part.message].text[part.bytes.clone()]));
-        Self { index, parts, covered: messages.len() }
+        let sizes = parts.iter().map(|_| AtomicU32::new(0)).collect();
+        Self { index, parts, sizes, model: model.to_owned(), covered: messages.len() }
+    }
+
+    /// About how many tokens a part has.
+    fn size(&self, part: usize, text: &str, model: &Model) -> Tokens {
+        let kept = self.sizes.get(part).filter(|_| self.model == model.name);
+        let known = kept.map_or(0, |size| size.load(Ordering::Relaxed));
+        if known > 0 {
+            return known - 1;
+        }
+        let size = rough_size(model, text);
+        if let Some(kept) = kept {
+            kept.store(size.saturating_add(1), Ordering::Relaxed);
+        }
+        size
     }
 }
 
@@ -134,7 +160,10 @@ pub(super) async fn recall(
     };
     for _ in 0..TRIES {
         let search = || find(gateway, model, arrived, messages, &laid, newest, budget, semantic.as_deref());
-        let Some(found) = off_the_worker(arrived.body.len(), search) else { break };
+        // Making an archive takes long, and so does searching a very large one.
+        let made =
+            gateway.conversations.archive(&covering.link).map(|archive| archive.parts.len() * SEARCHED_LIKE_BYTES);
+        let Some(found) = off_the_worker(made.unwrap_or(arrived.body.len()), search) else { break };
         let over = over(&found);
         if over == 0
             && let Some(with) = lay(gateway, model, arrived, Some(covering.clone()), Some(found.clone())).await
@@ -170,7 +199,7 @@ fn find(
     semantic: Option<&[f32]>,
 ) -> Option<Recalled> {
     let (turn, covering) = (arrived.turn?, laid.covering.as_ref()?);
-    let archive = archive(gateway, messages, covering);
+    let archive = archive(gateway, model, messages, covering);
     let before = messages[..newest].iter().rev().find(|message| message.role == Role::User);
     let alike: Option<Vec<f32>> = semantic
         .map(|alike| archive.parts.iter().map(|part| alike.get(part.message).copied().unwrap_or(0.0)).collect());
@@ -193,7 +222,7 @@ fn find(
         // Space around a text is not part of its link, so it may have changed.
         let text = message.text.get(part.bytes.clone())?;
         let archived = message.role != Role::System && !leaves[message.source] && !text.trim().is_empty();
-        archived.then(|| rough_size(model, text) + PER_MESSAGE)
+        archived.then(|| archive.size(index, text, model) + PER_MESSAGE)
     };
     let budget = budget.saturating_sub(rough_size(model, OPENING) + PER_MESSAGE);
     // What nobody has seen before this very request has no date.
@@ -228,12 +257,12 @@ fn leaving(laid: &Laid, count: usize) -> Vec<bool> {
 }
 
 /// The archive behind a front, ready for searching.
-fn archive(gateway: &Gateway, messages: &[Message<'_>], covering: &Covering) -> Arc<Archive> {
+fn archive(gateway: &Gateway, model: &Model, messages: &[Message<'_>], covering: &Covering) -> Arc<Archive> {
     let known = gateway.conversations.archive(&covering.link);
     if let Some(archive) = known.filter(|archive| archive.covered == covering.covered) {
         return archive;
     }
-    let archive = Arc::new(Archive::build(&messages[..covering.covered]));
+    let archive = Arc::new(Archive::build(&messages[..covering.covered], &model.name));
     gateway.conversations.set_archive(covering.link, Arc::clone(&archive));
     archive
 }
@@ -246,9 +275,8 @@ fn quoted(
     passages: Vec<(usize, Vec<Range<usize>>)>,
 ) -> Recalled {
     let links: Vec<Link> = passages.iter().map(|(message, _)| turn.links[*message]).collect();
-    let read = || gateway.store.reader().and_then(|reader| reader.seen_at(turn.conversation, &links));
-    // What nobody has seen before this very request has no date. A reader may have to be waited for.
-    let seen = if turn.shared() == 0 { Vec::new() } else { off_the_worker(usize::MAX, read).unwrap_or_default() };
+    // What nobody has seen before this very request has no date.
+    let seen = if turn.shared() == 0 { Vec::new() } else { seen_at(gateway, turn, &links) };
     let mut text = OPENING.to_owned();
     let mut day: Option<String> = None;
     for (number, (index, ranges)) in passages.iter().enumerate() {
@@ -263,6 +291,18 @@ fn quoted(
         let _never_fails = write!(text, "\n{}: {}", plain_role(&message.role), quote(&message.text, ranges));
     }
     Recalled { note: Note { text }, passages }
+}
+
+/// When passages were said. A few are looked up on the spot; a reader that has to be waited for, elsewhere.
+fn seen_at(gateway: &Gateway, turn: &Turn, links: &[Link]) -> Vec<Option<i64>> {
+    let at_hand = gateway.store.reader_at_hand().filter(|_| links.len() <= FEW_PASSAGES);
+    let seen = match at_hand {
+        Some(reader) => reader.seen_at(turn.conversation, links),
+        None => off_the_worker(usize::MAX, || {
+            gateway.store.reader().and_then(|reader| reader.seen_at(turn.conversation, links))
+        }),
+    };
+    seen.unwrap_or_default()
 }
 
 /// A role's name, if it is one of the usual ones: a client can write anything there.

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, Shared};
+use futures_util::future::{BoxFuture, Either};
 use http::StatusCode;
 
 use super::Gateway;
@@ -37,7 +37,6 @@ pub(super) struct Recording {
     gateway: Arc<Gateway>,
     pub turn: Turn,
     id: String,
-    begun: Shared<BoxFuture<'static, Result<(), StoreError>>>,
     /// What is known of it by now, should it end early.
     so_far: Option<Report>,
     ended: bool,
@@ -79,14 +78,20 @@ impl Recording {
             after: shared.checked_sub(1).and_then(|last| turn.links.get(last)).copied(),
             messages,
         });
-        let begun = gateway.events.submit(change).boxed().shared();
-        if !gateway.store.healthy() && begun.clone().await.is_err() {
+        let conversations = Arc::clone(&gateway.conversations);
+        let begun = gateway.store.submit_then(change, move |stored| {
+            if let Err(StoreError::Rejected(Rejection::UnknownLink(gone))) = stored {
+                // What memory knew of it is stored no more: the next turn stores it anew.
+                conversations.forget(*gone);
+            }
+        });
+        if !gateway.store.healthy() && begun.await.is_err() {
             return Err(Refusal::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "conversations cannot be stored right now, so nothing is forwarded: see Loadline's log (disk space?)",
             ));
         }
-        Ok(Self { gateway: Arc::clone(gateway), turn, id, begun, so_far: None, ended: false })
+        Ok(Self { gateway: Arc::clone(gateway), turn, id, so_far: None, ended: false })
     }
 
     /// It leaves like this now.
@@ -138,35 +143,32 @@ impl Recording {
         finish.events = fitted.report.warnings.iter().map(|text| events::warning(text).of(&self.turn, at)).collect();
         let (gateway, turn) = (Arc::clone(&self.gateway), self.turn.clone());
         let (asked, conversation) = (Arc::clone(&self.gateway), self.turn.conversation);
-        let (begun, id) = (self.begun.clone(), fitted.report.receipt.clone());
-        let kept = tokio::spawn(async move {
-            if let (Some(receipt), Some(id)) = (receipt, id) {
-                finish.receipt = receipt.await.map(|body| (id, body));
+        // Only what is stored is known, and at once: a later turn is stored behind it.
+        let conversations = Arc::clone(&self.gateway.conversations);
+        let then = move |stored: &Result<(), StoreError>| {
+            if stored.is_ok() && known {
+                conversations.record(&turn, link);
             }
-            let finished = gateway.events.submit(Change::Finish(finish));
-            let stored = async { begun.await.and(finished.await) }.await;
-            if let Err(StoreError::Rejected(Rejection::UnknownLink(gone))) = &stored {
-                // What memory knew of it is stored no more: the next turn stores it anew.
-                gateway.conversations.forget(*gone);
+        };
+        let kept = match receipt.zip(fitted.report.receipt.clone()) {
+            None => Either::Left(gateway.events.submit_then(Change::Finish(finish), then)),
+            Some((receipt, id)) => Either::Right(
+                // It is stored also if nobody waits for it.
+                tokio::spawn(async move {
+                    finish.receipt = receipt.await.map(|body| (id, body));
+                    gateway.events.submit_then(Change::Finish(finish), then).await
+                })
+                .map(|kept| kept.unwrap_or(Err(StoreError::Stopped))),
+            ),
+        };
+        Box::pin(kept.map(move |kept| match kept {
+            Ok(()) => Ok(()),
+            Err(_) if asked.conversations.is_buried(conversation) => Err(DELETED.to_owned()),
+            Err(error) => {
+                tracing::error!(%error, "a turn could not be stored");
+                Err(NOT_KEPT.to_owned())
             }
-            stored?;
-            // Only what is stored is known: a later turn is stored behind it.
-            if known {
-                gateway.conversations.record(&turn, link);
-            }
-            Ok::<(), StoreError>(())
-        });
-        Box::pin(async move {
-            match kept.await {
-                Ok(Ok(())) => Ok(()),
-                Ok(Err(_)) if asked.conversations.is_buried(conversation) => Err(DELETED.to_owned()),
-                Ok(Err(error)) => {
-                    tracing::error!(%error, "a turn could not be stored");
-                    Err(NOT_KEPT.to_owned())
-                }
-                Err(_) => Err(NOT_KEPT.to_owned()),
-            }
-        })
+        }))
     }
 
     fn count(&self, status: TurnStatus, report: Option<&Report>) {

@@ -72,7 +72,8 @@ fn serve(gateway: Arc<Gateway>, stream: TcpStream, graceful: &GracefulShutdown) 
     let header_timeout = gateway.config.header_timeout;
     let service = service_fn(move |request| {
         let gateway = Arc::clone(&gateway);
-        async move { Ok::<_, Infallible>(gateway.handle(request).await) }
+        // Boxed, because the connection keeps room for it as long as the answer lasts, which may be long.
+        Box::pin(async move { Ok::<_, Infallible>(gateway.handle(request).await) })
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

@@ -80,7 +80,7 @@ fn shape(body: &str) -> Vec<String> {
 async fn a_stream_that_dies_ends_in_an_error_never_in_a_made_up_end() {
     let stage = Stage::new().await;
     for path in PATHS {
-        for fault in [Fault::EndAfterChunks(2), Fault::ResetAfterChunks(2)] {
+        for fault in [Fault::EndAfterChunks(2), Fault::ResetAfterChunks(2), Fault::EndWithinChunk(2)] {
             stage.sim.faults().push(fault.clone());
             let got = stage.post(path, streamed(path)).await;
             assert_eq!(got.status, 200);

@@ -23,7 +23,7 @@ async fn a_deleted_conversation_is_gone_and_its_words_start_a_new_one() {
     }
     assert_eq!(stage.get_as(&alice, "/api/conversations/search?q=zanzibar").await.json()["results"], json!([]));
     let everywhere = || {
-        let files = std::fs::read_dir(stage.data_dir()).expect("readable").map(|entry| entry.expect("entry").path());
+        let files = stage.files().into_iter();
         files
             .filter(|path| std::fs::read(path).expect("readable").windows(8).any(|bytes| bytes == b"zanzibar"))
             .collect::<Vec<_>>()
@@ -75,8 +75,7 @@ async fn a_long_conversation_with_snapshots_and_receipts_is_deleted_whole() {
     let counts = stage.gateway.store.reader().expect("reader").counts().expect("counts");
     assert_eq!((counts.conversations, counts.messages, counts.turns), (0, 0, 0));
     let stage = stage.restarted().await;
-    for entry in std::fs::read_dir(stage.data_dir()).expect("readable") {
-        let path = entry.expect("entry").path();
+    for path in stage.files() {
         let bytes = std::fs::read(&path).expect("readable");
         assert!(!bytes.windows(8).any(|bytes| bytes == b"zanzibar"), "{}", path.display());
     }

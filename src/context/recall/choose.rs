@@ -10,11 +10,14 @@ use super::Hit;
 /// exchange with a hole in it is hard to read.
 const GAP_IN_OPENING_LINES: u64 = 2;
 
+/// When so many hits did not fit into what is left, nothing that matters will: those behind them bear less on it.
+const MOST_PASSED_OVER: u32 = 48;
+
 /// Which messages come back, oldest first and each once: the best hits, as many as the budget holds.
 ///
 /// `cost` is the tokens of quoting a message, or nothing where it cannot come back, for example because it
 /// still leaves verbatim. `per_block` is the tokens of the line that opens each run of neighbours. A hit too
-/// large for what is left is passed over for smaller ones behind it.
+/// large for what is left is passed over for smaller ones behind it, within reason.
 pub fn choose(
     hits: &[Hit],
     len: usize,
@@ -22,8 +25,12 @@ pub fn choose(
     per_block: u32,
     cost: impl Fn(usize) -> Option<u32>,
 ) -> Vec<usize> {
-    let mut selection = Selection { chosen: vec![false; len], spent: 0, budget: budget.into(), per_block, cost };
+    let mut selection =
+        Selection { chosen: vec![false; len], spent: 0, budget: budget.into(), passed_over: 0, per_block, cost };
     for hit in hits {
+        if selection.passed_over >= MOST_PASSED_OVER {
+            break;
+        }
         if !selection.take(hit.index, u64::MAX) {
             continue;
         }
@@ -45,6 +52,8 @@ struct Selection<Cost> {
     chosen: Vec<bool>,
     spent: u64,
     budget: u64,
+    /// Messages that did not fit.
+    passed_over: u32,
     per_block: u32,
     cost: Cost,
 }
@@ -69,6 +78,7 @@ impl<Cost: Fn(usize) -> Option<u32>> Selection<Cost> {
             (true, true) => (self.spent + cost).saturating_sub(line),
         };
         if spent > self.budget {
+            self.passed_over += 1;
             return false;
         }
         self.spent = spent;
