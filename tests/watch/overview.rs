@@ -121,12 +121,13 @@ async fn a_turn_whose_client_went_away_still_says_what_was_done() {
     let request = stage.client.post(format!("{}/api/chat", stage.url)).body(body);
     let asking = tokio::spawn(request.send());
     let patience = std::time::Duration::from_secs(30);
-    let rolled = async {
-        while !stage.events().iter().any(|event| event.kind == "rollover") {
+    let left = async {
+        while stage.forwarded("/api/chat").is_empty() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(patience, rolled).await.expect("it is rolled over");
+    tokio::time::timeout(patience, left).await.expect("the prompt leaves");
+    assert!(stage.events().iter().any(|event| event.kind == "rollover"));
     asking.abort();
     let ended = async {
         loop {
