@@ -51,6 +51,9 @@ fn outline(status: u16, body: &str) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_simulator_agrees_with_real_ollama() {
     let Some(ollama) = ollama("the_simulator_agrees_with_real_ollama") else { return };
+    if !ollama.is_the_built_one("the_simulator_agrees_with_real_ollama") {
+        return;
+    }
     let name = tokio::task::spawn_blocking(|| ollama.smollm2()).await.expect("made");
     let vocabulary = smollm().expect("SmolLM2 is in the cache");
     let model = SimModel::new(name, vocabulary).expect("a valid vocabulary");
@@ -101,7 +104,7 @@ async fn the_simulator_agrees_with_real_ollama() {
 async fn real_stage(test: &str) -> Option<(Stage, &'static str)> {
     let ollama = ollama(test)?;
     tokio::task::spawn_blocking(|| {
-        let tiny = ollama.tiny("inputs", &gpt2(), CHATML, "");
+        let tiny = ollama.tiny("inputs", &gpt2(), CHATML, &json!({}));
         ollama.copy(&tiny, "sim");
     })
     .await
@@ -143,8 +146,8 @@ async fn the_window_is_found_out() {
     let (plain, own) = tokio::task::spawn_blocking(|| {
         let vocabulary = gpt2();
         (
-            ollama.tiny("window", &vocabulary, CHATML, ""),
-            ollama.tiny("window-own", &vocabulary, CHATML, "PARAMETER num_ctx 2000\n"),
+            ollama.tiny("window", &vocabulary, CHATML, &json!({})),
+            ollama.tiny("window-own", &vocabulary, CHATML, &json!({ "parameters": { "num_ctx": 2000 } })),
         )
     })
     .await
@@ -167,7 +170,7 @@ async fn the_window_is_found_out() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_long_chat_stays_under_the_line() {
     let Some(ollama) = ollama("a_long_chat_stays_under_the_line") else { return };
-    let model = tokio::task::spawn_blocking(|| ollama.tiny("long", &gpt2(), CHATML, "")).await.expect("made");
+    let model = tokio::task::spawn_blocking(|| ollama.tiny("long", &gpt2(), CHATML, &json!({}))).await.expect("made");
     let sim =
         loadline::sim::start(SimConfig { models: vec![MODEL.clone()], ..SimConfig::default() }).await.expect("a port");
     let stage = Stage::before(sim, &ollama.url, &[]).await;

@@ -19,20 +19,26 @@ struct Case {
     template: &'static str,
     tools: bool,
     conversations: usize,
-    modelfile: &'static str,
+    more: Value,
 }
 
 impl Case {
     fn new(name: &'static str, template: &'static str) -> Self {
-        Self { name, template, tools: template == CHATML || template == TOOLS_LAST, conversations: MANY, modelfile: "" }
+        Self {
+            name,
+            template,
+            tools: template == CHATML || template == TOOLS_LAST,
+            conversations: MANY,
+            more: json!({}),
+        }
     }
 }
 
 async fn counts_agree(case: Case, vocabulary: impl FnOnce() -> Vocabulary + Send + 'static) {
     let Some(ollama) = ollama(case.name) else { return };
-    let (name, template, modelfile) = (case.name, case.template, case.modelfile);
+    let (name, template, more) = (case.name, case.template, case.more.clone());
     let model =
-        tokio::task::spawn_blocking(move || ollama.tiny(name, &vocabulary(), template, modelfile)).await.expect("made");
+        tokio::task::spawn_blocking(move || ollama.tiny(name, &vocabulary(), template, &more)).await.expect("made");
     agree(&case, &model, &ollama.url).await;
 }
 
@@ -141,9 +147,9 @@ async fn the_real_smollm2_counts_agree() {
 /// The Modelfile's own SYSTEM and MESSAGEs are part of every prompt.
 #[tokio::test(flavor = "multi_thread")]
 async fn modelfile_system_and_messages_are_counted() {
-    let modelfile = "SYSTEM You are a parrot.\nMESSAGE user who are you\nMESSAGE assistant a parrot\n";
-    let case =
-        Case { conversations: SOME, modelfile, ..Case::new("modelfile_system_and_messages_are_counted", CHATML) };
+    let said = json!([{ "role": "user", "content": "who are you" }, { "role": "assistant", "content": "a parrot" }]);
+    let more = json!({ "system": "You are a parrot.", "messages": said });
+    let case = Case { conversations: SOME, more, ..Case::new("modelfile_system_and_messages_are_counted", CHATML) };
     counts_agree(case, vocabulary::gpt2).await;
 }
 
@@ -163,8 +169,9 @@ async fn every_other_pre_tokenizer_agrees() {
 #[tokio::test(flavor = "multi_thread")]
 async fn generate_counts_agree() {
     let Some(ollama) = ollama("generate_counts_agree") else { return };
-    let model =
-        tokio::task::spawn_blocking(|| ollama.tiny("generate", &vocabulary::gpt2(), CHATML, "")).await.expect("made");
+    let model = tokio::task::spawn_blocking(|| ollama.tiny("generate", &vocabulary::gpt2(), CHATML, &json!({})))
+        .await
+        .expect("made");
     let sim = loadline::sim::start(loadline::sim::SimConfig {
         models: vec![crate::stage::MODEL.clone()],
         ..Default::default()

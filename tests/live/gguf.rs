@@ -1,12 +1,10 @@
-//! Writes tiny model files: a real vocabulary, one layer of made-up weights. They answer nonsense, fast,
-//! and count truly.
+//! Writes tiny model files: a real vocabulary and one layer. With made-up weights they answer nonsense, fast,
+//! and count truly; `scripted.rs` has some that say what they are told to.
 
 use loadline::tokenize::{TokenType, Vocabulary, VocabularyKind};
 
 const EMBEDDING: u64 = 32;
 const ALIGNMENT: usize = 32;
-const F32: u32 = 0;
-const Q4_0: u32 = 2;
 
 /// A complete GGUF file for a llama of one layer.
 pub fn tiny_model(vocabulary: &Vocabulary, context_length: u32) -> Vec<u8> {
@@ -30,7 +28,7 @@ pub fn tiny_model(vocabulary: &Vocabulary, context_length: u32) -> Vec<u8> {
     assemble(&keys, &tensors(vocabulary.tokens.len() as u64))
 }
 
-fn write_vocabulary(keys: &mut Keys, vocabulary: &Vocabulary) {
+pub fn write_vocabulary(keys: &mut Keys, vocabulary: &Vocabulary) {
     let model = match vocabulary.kind {
         VocabularyKind::ByteLevelBpe => "gpt2",
         VocabularyKind::SentencePiece => "llama",
@@ -61,17 +59,76 @@ fn write_vocabulary(keys: &mut Keys, vocabulary: &Vocabulary) {
     keys.flag("tokenizer.ggml.add_bos_token", vocabulary.add_bos);
 }
 
-struct Tensor {
-    name: &'static str,
-    dimensions: Vec<u64>,
-    kind: u32,
+/// A tensor of a model file.
+pub struct Tensor {
+    pub name: String,
+    pub dimensions: Vec<u64>,
+    pub weights: Weights,
+}
+
+/// What is in it, and so how it is written.
+pub enum Weights {
+    /// Nothing but ones, in single precision: norms.
+    Ones,
+    /// Small and patterned, four bits each, so that no two tokens are quite alike.
+    Patterned,
+    /// These whole numbers, a byte each.
+    Given(Vec<i8>),
+    /// Nothing but zeros, a byte each.
+    Zeros,
+    /// The same small number everywhere, in half precision.
+    Even,
+}
+
+impl Weights {
+    /// The number of this encoding in the format.
+    fn kind(&self) -> u32 {
+        match self {
+            Self::Ones => 0,
+            Self::Even => 1,
+            Self::Patterned => 2,
+            Self::Given(_) | Self::Zeros => 8,
+        }
+    }
+
+    fn write(&self, elements: u64, data: &mut Vec<u8>) {
+        match self {
+            Self::Ones => (0..elements).for_each(|_| data.extend(1_f32.to_le_bytes())),
+            // The half-precision number 0.0078.
+            Self::Even => (0..elements).for_each(|_| data.extend(0x2000_u16.to_le_bytes())),
+            Self::Patterned => {
+                let mut state = 0x9E37_79B9_u32;
+                for _ in 0..elements / 32 {
+                    data.extend(0x2000_u16.to_le_bytes());
+                    for _ in 0..16 {
+                        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                        data.push((state >> 24) as u8);
+                    }
+                }
+            }
+            Self::Given(values) => {
+                assert_eq!(values.len() as u64, elements, "a weight for each element");
+                for block in values.chunks(32) {
+                    // The half-precision number one, then thirty-two whole numbers.
+                    data.extend(0x3C00_u16.to_le_bytes());
+                    data.extend(block.iter().map(|value| *value as u8));
+                }
+            }
+            Self::Zeros => data.resize(data.len() + elements as usize / 32 * 34, 0),
+        }
+    }
 }
 
 fn tensors(vocabulary: u64) -> Vec<Tensor> {
-    let norm = |name| Tensor { name, dimensions: vec![EMBEDDING], kind: F32 };
-    let square = |name| Tensor { name, dimensions: vec![EMBEDDING, EMBEDDING], kind: Q4_0 };
+    let tensor = |name: &str, dimensions: &[u64], weights| Tensor {
+        name: name.to_owned(),
+        dimensions: dimensions.to_vec(),
+        weights,
+    };
+    let norm = |name| tensor(name, &[EMBEDDING], Weights::Ones);
+    let square = |name| tensor(name, &[EMBEDDING, EMBEDDING], Weights::Patterned);
     vec![
-        Tensor { name: "token_embd.weight", dimensions: vec![EMBEDDING, vocabulary], kind: Q4_0 },
+        tensor("token_embd.weight", &[EMBEDDING, vocabulary], Weights::Patterned),
         norm("output_norm.weight"),
         norm("blk.0.attn_norm.weight"),
         norm("blk.0.ffn_norm.weight"),
@@ -85,7 +142,7 @@ fn tensors(vocabulary: u64) -> Vec<Tensor> {
     ]
 }
 
-fn assemble(keys: &Keys, tensors: &[Tensor]) -> Vec<u8> {
+pub fn assemble(keys: &Keys, tensors: &[Tensor]) -> Vec<u8> {
     let mut out = b"GGUF".to_vec();
     out.extend(3_u32.to_le_bytes());
     out.extend((tensors.len() as u64).to_le_bytes());
@@ -93,12 +150,12 @@ fn assemble(keys: &Keys, tensors: &[Tensor]) -> Vec<u8> {
     out.extend(&keys.bytes);
     let mut data = Vec::new();
     for tensor in tensors {
-        write_text(&mut out, tensor.name);
+        write_text(&mut out, &tensor.name);
         out.extend((tensor.dimensions.len() as u32).to_le_bytes());
         tensor.dimensions.iter().for_each(|dimension| out.extend(dimension.to_le_bytes()));
-        out.extend(tensor.kind.to_le_bytes());
+        out.extend(tensor.weights.kind().to_le_bytes());
         out.extend((data.len() as u64).to_le_bytes());
-        weights(tensor, &mut data);
+        tensor.weights.write(tensor.dimensions.iter().product(), &mut data);
         data.resize(data.len().next_multiple_of(ALIGNMENT), 0);
     }
     out.resize(out.len().next_multiple_of(ALIGNMENT), 0);
@@ -106,26 +163,9 @@ fn assemble(keys: &Keys, tensors: &[Tensor]) -> Vec<u8> {
     out
 }
 
-/// Norms are one; everything else is small and patterned, so that no two tokens are quite alike.
-fn weights(tensor: &Tensor, data: &mut Vec<u8>) {
-    let elements: u64 = tensor.dimensions.iter().product();
-    if tensor.kind == F32 {
-        (0..elements).for_each(|_| data.extend(1_f32.to_le_bytes()));
-        return;
-    }
-    let mut state = 0x9E37_79B9_u32;
-    for _ in 0..elements / 32 {
-        // The half-precision number 0.0078, then thirty-two four-bit weights.
-        data.extend(0x2000_u16.to_le_bytes());
-        for _ in 0..16 {
-            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            data.push((state >> 24) as u8);
-        }
-    }
-}
-
+/// The part of the file that says what it is.
 #[derive(Default)]
-struct Keys {
+pub struct Keys {
     bytes: Vec<u8>,
     count: u64,
 }
@@ -143,17 +183,17 @@ impl Keys {
         self.bytes.extend((length as u64).to_le_bytes());
     }
 
-    fn text(&mut self, name: &str, value: &str) {
+    pub fn text(&mut self, name: &str, value: &str) {
         self.key(name, 8);
         write_text(&mut self.bytes, value);
     }
 
-    fn number(&mut self, name: &str, value: u32) {
+    pub fn number(&mut self, name: &str, value: u32) {
         self.key(name, 4);
         self.bytes.extend(value.to_le_bytes());
     }
 
-    fn float(&mut self, name: &str, value: f32) {
+    pub fn float(&mut self, name: &str, value: f32) {
         self.key(name, 6);
         self.bytes.extend(value.to_le_bytes());
     }

@@ -1,36 +1,37 @@
-//! A real Ollama of our own, started once for all live tests and ended with them.
+//! A real Ollama: the one that `OLLAMA_HOST` names, or one of our own, started once for all live tests and
+//! ended with them. Models are made over its API, so that a server is all that is needed.
 
-use std::io::Read;
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, OnceLock};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use loadline::tokenize::Vocabulary;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 use super::gguf;
 
+/// The version that `scripts/real-ollama` builds, and that the simulator is held against.
+pub const BUILT: &str = "0.17.4";
+
 pub struct Ollama {
     pub url: String,
-    host: String,
-    binary: PathBuf,
-    models: PathBuf,
+    pub version: String,
     /// Ends the server when this process ends: the shell waits on its standard input.
-    _keeper: Mutex<Child>,
-    creating: Mutex<()>,
+    _keeper: Option<Child>,
+    creating: tokio::sync::Mutex<()>,
 }
 
 static SHARED: OnceLock<Result<Ollama, String>> = OnceLock::new();
 
 /// The server, or `None` after saying what is skipped and why.
 pub fn ollama(test: &str) -> Option<&'static Ollama> {
-    let shared = SHARED.get_or_init(Ollama::start).as_ref();
-    let required =
-        std::env::var("LOADLINE_REQUIRE").is_ok_and(|names| names.split(',').any(|name| name.trim() == "ollama"));
+    let shared = SHARED.get_or_init(|| waiting_for(Ollama::start())).as_ref();
     match shared {
         Ok(ollama) => Some(ollama),
-        Err(reason) if required => panic!("LOADLINE_REQUIRE names ollama, but {reason}"),
+        Err(reason) if required("ollama") => panic!("LOADLINE_REQUIRE names ollama, but {reason}"),
         Err(reason) => {
             tell(&format!("skipped {test}: {reason} (scripts/real-ollama prepares one)"));
             None
@@ -38,12 +39,17 @@ pub fn ollama(test: &str) -> Option<&'static Ollama> {
     }
 }
 
+/// Whether `LOADLINE_REQUIRE` makes it a failure that this is not there.
+pub fn required(what: &str) -> bool {
+    std::env::var("LOADLINE_REQUIRE").is_ok_and(|names| names.split(',').any(|name| name.trim() == what))
+}
+
 /// Says something although the test passes: the test harness keeps back only what `eprintln!` writes.
 pub fn tell(line: &str) {
     let _ = std::io::Write::write_all(&mut std::io::stderr(), format!("{line}\n").as_bytes());
 }
 
-fn cache() -> PathBuf {
+pub fn cache() -> PathBuf {
     let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cache/loadline");
     std::env::var_os("LOADLINE_CACHE").map_or_else(home, PathBuf::from)
 }
@@ -53,114 +59,136 @@ pub fn smollm_file() -> PathBuf {
     cache().join("models/SmolLM2-135M-Instruct.Q4_1.gguf")
 }
 
+/// Waits for something on a thread that may do so: live tests have more than one.
+fn waiting_for<T>(work: impl Future<Output = T>) -> T {
+    tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(work))
+}
+
 impl Ollama {
-    fn start() -> Result<Self, String> {
-        // Only the one that the script has built: what the simulator is held against is that version.
+    async fn start() -> Result<Self, String> {
+        if !smollm_file().is_file() {
+            return Err("SmolLM2 is not in the cache".to_owned());
+        }
+        match std::env::var("OLLAMA_HOST") {
+            Ok(host) if !host.is_empty() => {
+                let url = if host.contains("://") { host } else { format!("http://{host}") };
+                Self::at(url, None, Duration::from_secs(5)).await
+            }
+            _ => Self::own().await,
+        }
+    }
+
+    async fn own() -> Result<Self, String> {
         let binary = cache().join("bin/ollama");
-        if !binary.is_file() || !smollm_file().is_file() {
-            return Err("there is no Ollama of the tests' own".to_owned());
+        if !binary.is_file() {
+            return Err("there is no Ollama of the tests' own, and OLLAMA_HOST names none".to_owned());
         }
         let port = TcpListener::bind("127.0.0.1:0")
             .and_then(|listener| listener.local_addr())
             .map_err(|error| error.to_string())?
             .port();
         let host = format!("127.0.0.1:{port}");
-        let models = cache().join("live-models");
-        std::fs::create_dir_all(&models).map_err(|error| error.to_string())?;
         let keeper = Command::new("sh")
             .args(["-c", "\"$0\" serve >/dev/null 2>&1 & server=$!; cat >/dev/null; kill $server; wait $server"])
             .arg(&binary)
             .env("OLLAMA_HOST", &host)
-            .env("OLLAMA_MODELS", models.join("store"))
-            .env("OLLAMA_MAX_LOADED_MODELS", "3")
+            .env("OLLAMA_MODELS", cache().join("live-models/store"))
+            .env("OLLAMA_MAX_LOADED_MODELS", "6")
             .env("OLLAMA_NUM_PARALLEL", "1")
             .env("OLLAMA_KEEP_ALIVE", "60s")
             .stdin(Stdio::piped())
             .spawn()
             .map_err(|error| error.to_string())?;
-        let ollama = Self {
-            url: format!("http://{host}"),
-            host,
-            binary,
-            models,
-            _keeper: Mutex::new(keeper),
-            creating: Mutex::new(()),
-        };
-        ollama.wait_until_up()?;
-        Ok(ollama)
+        Self::at(format!("http://{host}"), Some(keeper), Duration::from_secs(60)).await
     }
 
-    fn wait_until_up(&self) -> Result<(), String> {
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while Instant::now() < deadline {
-            if let Ok(mut stream) = std::net::TcpStream::connect(&self.host) {
-                let mut byte = [0];
-                let asked = std::io::Write::write_all(&mut stream, b"GET /api/version HTTP/1.0\r\n\r\n");
-                if asked.is_ok() && stream.read_exact(&mut byte).is_ok() {
-                    return Ok(());
-                }
+    /// The server at this address, once it answers.
+    async fn at(url: String, keeper: Option<Child>, patience: Duration) -> Result<Self, String> {
+        let (client, deadline) = (reqwest::Client::new(), Instant::now() + patience);
+        let version = loop {
+            if let Ok(answer) = client.get(format!("{url}/api/version")).send().await {
+                let text = answer.text().await.map_err(|error| error.to_string())?;
+                let told: Value = serde_json::from_str(&text).map_err(|error| format!("{url}: {error}"))?;
+                break told["version"].as_str().unwrap_or_default().to_owned();
             }
-            std::thread::yield_now();
-        }
-        Err("the Ollama that was found does not start".to_owned())
+            if Instant::now() > deadline {
+                return Err(format!("nobody answers at {url}"));
+            }
+            tokio::task::yield_now().await;
+        };
+        Ok(Self { url, version, _keeper: keeper, creating: tokio::sync::Mutex::new(()) })
     }
 
-    /// A tiny model with this vocabulary and template, made if it is not there yet.
-    pub fn tiny(&self, name: &str, vocabulary: &Vocabulary, template: &str, extra: &str) -> String {
-        let file = gguf::tiny_model(vocabulary, 131_072);
-        let version = fingerprint(&[&file, template.as_bytes(), extra.as_bytes()]);
-        let name = format!("ll-{name}-{version:016x}");
-        let path = self.models.join(format!("{name}.gguf"));
-        self.create(&name, &path, Some(&file), &format!("TEMPLATE \"\"\"{template}\"\"\"\n{extra}"));
+    /// Whether this is the version that was built for the tests. Another one is told by name.
+    pub fn is_the_built_one(&self, test: &str) -> bool {
+        // A server that `go install` has built calls itself 0.0.0.
+        let same = [BUILT, "0.0.0"].contains(&self.version.as_str());
+        if !same {
+            tell(&format!("skipped {test}: it is about Ollama {BUILT}, and this one is {}", self.version));
+        }
+        same
+    }
+
+    /// A tiny model with this vocabulary and template, made if it is not there yet. `more` is what else
+    /// `/api/create` is told: `parameters`, `system`, `messages`.
+    pub fn tiny(&self, name: &str, vocabulary: &Vocabulary, template: &str, more: &Value) -> String {
+        self.made_of(name, &gguf::tiny_model(vocabulary, 131_072), template, more)
+    }
+
+    /// A model of this file, under a name that changes with what it is made of.
+    pub fn made_of(&self, name: &str, file: &[u8], template: &str, more: &Value) -> String {
+        let version = Sha256::new().chain_update(digest(file)).chain_update(template).chain_update(more.to_string());
+        let name = format!("ll-{name}-{}", hex(&version.finalize()[..8]));
+        let mut request = json!({ "template": template });
+        request.as_object_mut().expect("an object").extend(more.as_object().cloned().unwrap_or_default());
+        waiting_for(self.create(&name, file, request));
         name
     }
 
     /// The real model of the script, under the name `ll-smollm2`.
     pub fn smollm2(&self) -> &'static str {
-        self.create("ll-smollm2", &smollm_file(), None, "");
+        let file = std::fs::read(smollm_file()).expect("the model is in the cache");
+        waiting_for(self.create("ll-smollm2", &file, json!({})));
         "ll-smollm2"
     }
 
     /// The same model under another name.
     pub fn copy(&self, from: &str, to: &str) {
-        let mut command = Command::new(&self.binary);
-        let copied = command
-            .args(["cp", from, to])
-            .env("OLLAMA_HOST", &self.host)
-            .stdin(Stdio::null())
-            .output()
-            .expect("ollama runs");
-        assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
+        let (status, text) =
+            waiting_for(self.post("/api/copy", json!({ "source": from, "destination": to }).to_string()));
+        assert_eq!(status, 200, "{text}");
     }
 
-    fn create(&self, name: &str, path: &Path, file: Option<&[u8]>, more: &str) {
-        let _one_at_a_time = self.creating.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let ask = |arguments: &[&str]| {
-            let mut command = Command::new(&self.binary);
-            command.args(arguments).env("OLLAMA_HOST", &self.host).stdin(Stdio::null());
-            command.output().expect("ollama runs")
-        };
-        if ask(&["show", name]).status.success() {
+    async fn create(&self, name: &str, file: &[u8], mut request: Value) {
+        let _one_at_a_time = self.creating.lock().await;
+        if self.post("/api/show", json!({ "model": name }).to_string()).await.0 == 200 {
             return;
         }
-        if let Some(file) = file {
-            std::fs::write(path, file).expect("the model file is written");
-        }
-        let modelfile = self.models.join(format!("{name}.Modelfile"));
-        std::fs::write(&modelfile, format!("FROM {}\n{more}", path.display())).expect("the Modelfile is written");
-        let created = ask(&["create", name, "-f", modelfile.to_str().expect("text")]);
-        assert!(created.status.success(), "{}", String::from_utf8_lossy(&created.stderr));
-        if file.is_some() {
-            // Ollama has its own copy now.
-            let _ = std::fs::remove_file(path);
-        }
+        let digest = digest(file);
+        let (status, text) = self.post(&format!("/api/blobs/{digest}"), file.to_vec()).await;
+        assert!(status < 300, "{status}: {text}");
+        let fields = request.as_object_mut().expect("an object");
+        fields.extend([
+            ("model".to_owned(), json!(name)),
+            ("files".to_owned(), json!({ "model.gguf": digest })),
+            ("stream".to_owned(), json!(false)),
+        ]);
+        let (status, text) = self.post("/api/create", request.to_string()).await;
+        assert_eq!(status, 200, "{name}: {text}");
+    }
+
+    async fn post(&self, path: &str, body: impl Into<reqwest::Body>) -> (u16, String) {
+        let url = format!("{}{path}", self.url);
+        let answer = reqwest::Client::new().post(url).body(body).send().await.expect("Ollama answers");
+        (answer.status().as_u16(), answer.text().await.expect("a body"))
     }
 }
 
-/// A short fingerprint, so that a changed model gets a new name.
-fn fingerprint(parts: &[&[u8]]) -> u64 {
-    use std::hash::{DefaultHasher, Hash, Hasher};
-    let mut hasher = DefaultHasher::new();
-    parts.iter().for_each(|part| part.hash(&mut hasher));
-    hasher.finish()
+/// The name that a file has among Ollama's blobs.
+pub fn digest(file: &[u8]) -> String {
+    format!("sha256:{}", hex(&Sha256::digest(file)))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
