@@ -4,15 +4,19 @@
 //! * `server.rs` finds and starts it, `gguf.rs` and `vocabularies.rs` make tiny models with real vocabularies.
 //! * `conversations.rs` makes up conversations; `counts.rs` compares what we predict with what is reported.
 //! * `scripted.rs` has models that say what they are told to; `clients/` are the libraries that people use.
+//! * `agents.rs` has a loop of 150 tool calls; `fidelity.rs` compares bytes; `recorder.rs` sees what is forwarded.
 //! * `compaction.rs` has a long chat, `history.rs` reads one back. `agreement.rs` holds the simulator, and the gate itself, against the real thing.
 
+mod agents;
 mod agreement;
 mod clients;
 mod compaction;
 mod conversations;
 mod counts;
+mod fidelity;
 pub mod gguf;
 mod history;
+mod recorder;
 mod scripted;
 mod server;
 mod vocabularies;

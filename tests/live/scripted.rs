@@ -101,15 +101,19 @@ impl Cast {
     /// Makes those that are not there yet. `free` is a real small model, everything else is scripted.
     pub fn on(ollama: &Ollama) -> Self {
         let (text, sight) = (file(Sees::Nothing), file(Sees::Pictures));
-        // Whoever asks for nothing special gets a window of this size.
-        let window = |tokens: u32| json!({ "parameters": { "num_ctx": tokens } });
+        // Whoever asks for nothing special gets a window of this size. One thread is enough for one layer, and two
+        // would wait for each other while other tests have the cores.
+        let window = |tokens: u32| json!({ "parameters": { "num_ctx": tokens, "num_thread": 1 } });
         let make = |name: &str, file: &[u8], begins: &str, tokens: u32| {
             ollama.made_of(name, file, &template(begins), &window(tokens))
         };
+        // One calls its tool once, the other as long as it has one.
         let call = r#"{{ if eq .Role "tool" }}<|say|>{{ else }}<|call|>{{ end }}"#;
+        let agent = "{{ if $.Tools }}<|call|>{{ else }}<|say|>{{ end }}";
         let names = json!({
             "say": make("say", &text, "<|say|>", 4096),
             "call": make("call", &text, call, 4096),
+            "agent": make("agent", &text, agent, 4096),
             "think": make("think", &text, "<|muse|>", 4096),
             "endless": make("endless", &text, "<|endless|>", 4096),
             "sight": make("sight", &sight, "<|say|>", 4096),

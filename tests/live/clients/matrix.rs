@@ -45,7 +45,7 @@ fn matrix(columns: &[&Seen]) -> String {
 }
 
 fn row(first: &str, cells: impl Iterator<Item = String>) -> String {
-    std::iter::once(first.to_owned()).chain(cells).fold(String::from("|"), |row, cell| row + &cell + "|")
+    std::iter::once(first.to_owned()).chain(cells).fold(String::from("|"), |row, cell| format!("{row} {cell} |"))
 }
 
 /// A cell, with the number of its note where it needs one.

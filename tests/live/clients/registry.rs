@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use axum::Router;
 use axum::extract::Path;
-use axum::http::header::{CONTENT_RANGE, RANGE};
+use axum::http::header::{CONTENT_RANGE, LOCATION, RANGE};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -51,7 +51,8 @@ async fn blob(Path((name, wanted)): Path<(String, String)>, headers: HeaderMap) 
     };
     let range = headers.get(RANGE).and_then(|range| range.to_str().ok()?.strip_prefix("bytes=")?.split_once('-'));
     let Some((first, last)) = range.map(|(first, last)| (first.parse(), last.parse())) else {
-        return bytes.into_response();
+        // Ollama wants to be told where a blob really is, even if it is here.
+        return ([(LOCATION, format!("/v2/library/{name}/blobs/{wanted}"))], bytes).into_response();
     };
     let (first, last): (usize, usize) = (first.expect("a number"), last.unwrap_or(bytes.len() - 1));
     let told = format!("bytes {first}-{last}/{}", bytes.len());

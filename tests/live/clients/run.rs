@@ -139,7 +139,7 @@ pub const IMAGE: &str = "iVBORw0KGgoAAAANSUhEUgAAADgAAAA4CAIAAAAn5KxJAAAARElEQVR
 
 /// Words in each turn of the long conversation, a little under two tokens each: enough for a checkpoint, then for a
 /// compression, then for a rollover, in a window of 2,048 tokens.
-const LADDER: [usize; 12] = [150, 150, 150, 150, 90, 100, 100, 240, 100, 100, 400, 60];
+const LADDER: [usize; 12] = [150, 150, 150, 150, 90, 100, 100, 322, 100, 100, 400, 60];
 
 async fn run(client: &Client, program: Command, direct: &str, mut models: Value) -> Seen {
     let config = SimConfig { models: vec![MODEL.clone()], ..SimConfig::default() };
