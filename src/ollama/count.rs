@@ -45,6 +45,8 @@ pub struct Count {
     /// The counts under both generations of llama.cpp, while it is not known which one this is.
     by_generation: Option<ByGeneration>,
     messages: u32,
+    /// The upstream did not want to render this very request, and will not want to answer it.
+    pub objected: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +57,7 @@ struct ByGeneration {
 
 impl Count {
     fn new(tokens: Tokens, basis: Basis) -> Self {
-        Self { tokens, basis, by_generation: None, messages: 0 }
+        Self { tokens, basis, by_generation: None, messages: 0, objected: false }
     }
 }
 
@@ -182,7 +184,7 @@ async fn prompt_count(upstream: &Upstream, model: &Model, tokenizer: &Tokenizer,
             model.shows_no_renderings.store(true, Ordering::Relaxed);
             calibrated(model, tokenizer, request)
         }
-        Rendering::Refused => calibrated(model, tokenizer, request),
+        Rendering::Refused => Count { objected: true, ..calibrated(model, tokenizer, request) },
     }
 }
 

@@ -5,7 +5,7 @@
 //! its name is noticed by a count that does not agree, or by `/api/show` asked again now and then.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -122,6 +122,10 @@ pub struct Model {
     checked_at: Mutex<Instant>,
     /// What a request without `num_ctx` gets, once it was seen; 0 is not known.
     loaded_window: AtomicU32,
+    /// Requests that bring a `num_ctx` of their own: how many there were, and how many of them the upstream has
+    /// not begun to answer.
+    other_windows: AtomicU64,
+    other_windows_open: AtomicU32,
     /// What an overflow error has said; then a Modelfile that says more is not believed.
     overflow_window: AtomicU32,
     /// A cloud model: nothing here loads it, and it has the window it was trained for.
@@ -336,11 +340,13 @@ impl Models {
         loaded_window(std::str::from_utf8(body).ok()?, key)
     }
 
-    /// Looks up the window of a model that was just loaded by a request without `num_ctx`.
-    pub async fn look_up_loaded_window(&self, model: &Model) {
+    /// Looks up the window of a model that was just loaded by a request without `num_ctx`. If meanwhile another
+    /// request may have had it loaded with a window of its own, then what is seen says nothing about this one.
+    pub async fn look_up_loaded_window(&self, model: &Model, quiet: Option<Quiet>) {
+        let Some(quiet) = quiet else { return };
         let Ok((StatusCode::OK, body)) = self.upstream.call(Method::GET, "/api/ps", None).await else { return };
         let found = std::str::from_utf8(&body).ok().and_then(|body| loaded_window(body, &full_name(&model.name)));
-        if let Some(window) = found {
+        if let Some(window) = found.filter(|_| model.no_other_window_asked_for() == Some(quiet)) {
             model.learn_window(window);
         }
     }
@@ -401,6 +407,8 @@ impl Model {
             modified_at: shown.modified_at,
             checked_at: Mutex::new(Instant::now()),
             loaded_window: AtomicU32::new(0),
+            other_windows: AtomicU64::new(0),
+            other_windows_open: AtomicU32::new(0),
             overflow_window: AtomicU32::new(0),
             runs_elsewhere: shown.runs_elsewhere,
             traits,
@@ -442,6 +450,19 @@ impl Model {
         }
     }
 
+    /// Held while a request with a `num_ctx` of its own is on its way: it may have the model loaded anew.
+    pub fn asks_for_another_window(&self) -> OtherWindow<'_> {
+        self.other_windows_open.fetch_add(1, Ordering::SeqCst);
+        self.other_windows.fetch_add(1, Ordering::SeqCst);
+        OtherWindow(self)
+    }
+
+    /// `None` while such a request is on its way. Two equal answers: there was none in between either.
+    pub fn no_other_window_asked_for(&self) -> Option<Quiet> {
+        let so_far = self.other_windows.load(Ordering::SeqCst);
+        (self.other_windows_open.load(Ordering::SeqCst) == 0).then_some(Quiet(so_far))
+    }
+
     /// The window is looked up again before the next request.
     pub fn forget_window(&self) {
         self.loaded_window.store(0, Ordering::Relaxed);
@@ -461,6 +482,20 @@ impl Model {
             shapes.clear();
         }
         shapes.insert(shape);
+    }
+}
+
+/// A moment at which nobody had asked for a window of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quiet(u64);
+
+/// A request that asks for a window of its own, until the upstream has begun to answer it.
+#[derive(Debug)]
+pub struct OtherWindow<'m>(&'m Model);
+
+impl Drop for OtherWindow<'_> {
+    fn drop(&mut self) {
+        self.0.other_windows_open.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

@@ -121,6 +121,8 @@ pub struct Fitted {
 pub struct TooLarge {
     pub report: Report,
     pub message: String,
+    /// The upstream has something else against this request, and should be heard first.
+    pub objected: bool,
 }
 
 #[derive(Debug)]
@@ -140,10 +142,17 @@ impl Fit {
             }
         }
     }
+
+    /// Whether it is too large for us, and wrong for the upstream.
+    pub fn is_objected_to(&self) -> bool {
+        matches!(self, Self::TooLarge(too_large) if too_large.objected)
+    }
 }
 
 /// Makes a request fit.
 pub async fn fit(gateway: &Gateway, model: &Model, arrived: &Arrived<'_>, effects: Effects) -> Result<Fit, Refusal> {
+    // Counting may have the model loaded with the window that the request asks for.
+    let _other_window = arrived.request.num_ctx.map(|_| model.asks_for_another_window());
     let (window, source) = window(gateway, model, arrived.request).await;
     let mut budget = Budget::new(window, gateway.config.reserve, arrived.request.answer_tokens);
     budget.limit = budget.limit.saturating_sub(arrived.correction).max(1);
@@ -209,7 +218,7 @@ pub async fn fit(gateway: &Gateway, model: &Model, arrived: &Arrived<'_>, effect
     }
     if report.action == Action::Refused {
         let message = off_the_worker(arrived.body.len(), || refusal(model, arrived, usage, window));
-        return Ok(Fit::TooLarge(Box::new(TooLarge { report, message })));
+        return Ok(Fit::TooLarge(Box::new(TooLarge { report, message, objected: now.count.objected })));
     }
     let laid = recall::recall(gateway, model, arrived, compacted.unwrap_or(now), budget.limit, effects).await;
     report.sent.total = laid.count.tokens;
@@ -333,8 +342,9 @@ fn name_of(cleaning: &Cleaning) -> &'static str {
 /// model was loaded as this request would load it.
 async fn window(gateway: &Gateway, model: &Model, request: &Request<'_>) -> (Window, WindowSource) {
     if request.num_ctx.is_none() && !model.knows_default_window() {
+        let quiet = model.no_other_window_asked_for();
         load(gateway.upstream(), request).await;
-        gateway.models.look_up_loaded_window(model).await;
+        gateway.models.look_up_loaded_window(model, quiet).await;
     }
     gateway.models.window(model, request.num_ctx)
 }
@@ -367,14 +377,14 @@ pub(crate) fn message_size(model: &Model, message: &Message<'_>) -> Tokens {
 fn refusal(model: &Model, arrived: &Arrived<'_>, usage: Usage, window: Window) -> String {
     let request = arrived.request;
     let Usage { total, limit } = usage;
-    let largest = match &request.prompt {
+    let mut parts: Vec<(Tokens, String)> = match &request.prompt {
         Prompt::Chat(messages) => messages
             .iter()
             .enumerate()
             .map(|(index, message)| {
-                (rough_size(model, &message.text), format!("message {} ({})", index + 1, message.role.name()))
+                (message_size(model, message), format!("message {} ({})", index + 1, message.role.name()))
             })
-            .max_by_key(|(size, _)| *size),
+            .collect(),
         Prompt::Generate(generate) => {
             let parts = [
                 ("the prompt", Some(&generate.prompt)),
@@ -383,9 +393,12 @@ fn refusal(model: &Model, arrived: &Arrived<'_>, usage: Usage, window: Window) -
             ];
             let sized = parts.into_iter().filter_map(|(name, text)| Some((rough_size(model, text?), name.to_owned())));
             let context = (generate.context.unwrap_or(0) as Tokens, "the context of the earlier answer".to_owned());
-            sized.chain([context]).max_by_key(|(size, _)| *size)
+            sized.chain([context]).collect()
         }
     };
+    let tools = request.render_with.iter().find(|(name, _)| *name == "tools");
+    parts.extend(tools.map(|(_, tools)| (rough_size(model, tools), "the list of tools".to_owned())));
+    let largest = parts.into_iter().max_by_key(|(size, _)| *size);
     let largest = largest
         .map_or_else(String::new, |(size, name)| format!(" The largest part is {name} with about {size} tokens."));
     let how = if arrived.dialect.has_truncate() {

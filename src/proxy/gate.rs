@@ -17,7 +17,7 @@ use hyper::body::Incoming;
 use tracing::Span;
 
 use super::conversations::Turn;
-use super::fit::{Arrived, Effects, Fitted, Prepared, fit};
+use super::fit::{Arrived, Effects, Fit, Fitted, Prepared, fit};
 use super::headers::{Report, strip_hop_by_hop};
 use super::identify::identify;
 use super::memo::Known;
@@ -157,6 +157,8 @@ impl Line<'_> {
             Mode::Observe => Prepared::default(),
         };
         let active = gateway.checkpoints.active();
+        let model = Arc::clone(&self.model);
+        let _other_window = request.num_ctx.map(|_| model.asks_for_another_window());
         let mut correction = 0;
         let mut tries = 0;
         let mut first: Option<Report> = None;
@@ -165,6 +167,12 @@ impl Line<'_> {
             let (body, bytes) = (self.plain, self.bytes.clone());
             let arrived = Arrived { dialect, body, bytes, request, turn, correction, prepared: &prepared };
             let fitted = fit(gateway, &self.model, &arrived, Effects::Real).await;
+            if fitted.as_ref().is_ok_and(Fit::is_objected_to)
+                && let Some(objection) = self.objection().await
+            {
+                recording.end_without_answer(TurnStatus::Failed, None, None).await;
+                return Ok(objection);
+            }
             let mut fitted = match fitted.and_then(|fit| fit.or_refuse(&gateway.metrics)) {
                 Ok(fitted) => fitted,
                 Err(refusal) => return Err(refused(recording, refusal).await),
@@ -206,6 +214,23 @@ impl Line<'_> {
                     return Err(refusal);
                 }
             }
+        }
+    }
+
+    /// What the upstream has against a request that is too large as well: that it cannot use tools, say. It says so
+    /// best itself. `None` if it is only the size, or if it would answer after all; that answer nobody gets.
+    async fn objection(&self) -> Option<Response<ResponseBody>> {
+        let Self { gateway, dialect, .. } = self;
+        let body = dialect.forbid_truncation(self.bytes.clone(), self.request.truncate.clone());
+        let upward = forwarded(clone_head(self.head), dialect.path(), full(body));
+        let response = gateway.upstream().send(upward).await.ok()?;
+        match classify(gateway, response).await.ok()? {
+            Sent::Error(response) => {
+                let (head, body) = response.into_parts();
+                let body = http_body_util::Full::new(body).map_err(|never| match never {}).boxed_unsync();
+                Some(Response::from_parts(head, body))
+            }
+            Sent::Answer(_) | Sent::Overflow(..) => None,
         }
     }
 
@@ -501,7 +526,7 @@ async fn learn(gateway: &Gateway, model: &Model, request: &Request<'_>, fitted: 
     if request.num_ctx.is_none() {
         match said.window {
             Some(window) => model.learn_window_from_overflow(window),
-            None => gateway.models.look_up_loaded_window(model).await,
+            None => gateway.models.look_up_loaded_window(model, model.no_other_window_asked_for()).await,
         }
     }
     if let Some(reported) = said.prompt_tokens {

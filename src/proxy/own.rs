@@ -171,7 +171,7 @@ async fn count_request(gateway: &Gateway, body: &[u8]) -> Result<Response<Respon
     let num_ctx = dialect.parse(&plain).map_err(|_| bad_body())?.num_ctx;
     if num_ctx.is_none() && !model.knows_default_window() {
         // Counting has just had the model loaded, unless the count was composed; then it is only a guess.
-        gateway.models.look_up_loaded_window(&model).await;
+        gateway.models.look_up_loaded_window(&model, model.no_other_window_asked_for()).await;
     }
     let (window, source) = gateway.models.window(&model, num_ctx);
     let answer = json!({

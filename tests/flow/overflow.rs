@@ -1,9 +1,10 @@
-//! When a count or a window was wrong after all: the upstream's error is learnt from, unseen by the client.
+//! When a count or a window was wrong after all: the upstream's error is learnt from, unseen by the client. And what is said
+//! when nothing helps.
 
-use loadline::sim::{Fault, Flavour, SimConfig};
+use loadline::sim::{Fault, Flavour, SimConfig, SimModel};
 use serde_json::{Value, json};
 
-use crate::stage::{Stage, words};
+use crate::stage::{MODEL, Stage, chat_body, words};
 
 const OLDER: &str = r#"{"error":"the input length exceeds the context length"}"#;
 
@@ -70,4 +71,59 @@ async fn a_wrong_count_is_noticed_and_the_template_learnt_again() {
     assert_eq!((&health["counts_compared"], &health["exact_mismatches"]), (&json!(2), &json!(1)));
     let got = stage.post("/api/chat", body).await;
     assert_eq!(got.json()["prompt_eval_count"], got.tokens().0, "the next count is right again");
+}
+
+fn many_tools() -> Value {
+    let tool = |number: usize| json!({ "type": "function", "function": { "name": format!("tool_{number}"), "description": words("does", 40), "parameters": { "type": "object", "properties": {} } } });
+    (0..30).map(tool).collect()
+}
+
+fn with_tools(model: &str) -> String {
+    json!({ "model": model, "stream": false, "messages": [{ "role": "user", "content": "hi" }], "tools": many_tools(), "options": { "num_ctx": 1024 } }).to_string()
+}
+
+/// Some front ends offer dozens of tools to every model. That it cannot use any is what the user has to know.
+#[tokio::test]
+async fn what_the_upstream_has_against_a_request_is_heard_before_its_size() {
+    let stage = Stage::new().await;
+    let got = stage.post("/api/chat", with_tools("sim")).await;
+    assert_eq!(
+        (got.status, got.json()["error"].as_str()),
+        (400, Some("registry.ollama.ai/library/sim:latest does not support tools")),
+        "{}",
+        got.text
+    );
+    assert_eq!(stage.gateway.store.reader().unwrap().turn(1).unwrap().expect("it is kept").1.status, "failed");
+}
+
+#[tokio::test]
+async fn a_refusal_names_the_tools_where_they_are_the_largest_part() {
+    let model = SimModel { tools: true, ..MODEL.clone() };
+    let stage = Stage::with(SimConfig { models: vec![model], ..SimConfig::default() }, &[]).await;
+    let got = stage.post("/api/chat", with_tools("sim")).await;
+    assert_eq!((got.status, got.header("x-loadline-action")), (400, "refused"));
+    assert!(got.text.contains("The largest part is the list of tools with about "), "{}", got.text);
+}
+
+/// What a request without `num_ctx` gets must not be read off while somebody else's has the model loaded.
+#[tokio::test]
+async fn a_window_that_somebody_else_has_asked_for_is_not_taken_for_the_default() {
+    let stage = Stage::new().await;
+    let models = &stage.gateway.models;
+    let model = models.get("sim").await.expect("there is one");
+    let theirs = model.asks_for_another_window();
+    let loaded = stage
+        .client
+        .post(format!("{}/api/chat", stage.sim.url()))
+        .body(chat_body(&json!([{ "role": "user", "content": "x" }]), 8192));
+    assert_eq!(loaded.send().await.expect("an answer").status(), 200);
+    models.look_up_loaded_window(&model, model.no_other_window_asked_for()).await;
+    assert!(!model.knows_default_window(), "while it is on its way");
+    drop(theirs);
+    let before = model.no_other_window_asked_for();
+    drop(model.asks_for_another_window());
+    models.look_up_loaded_window(&model, before).await;
+    assert!(!model.knows_default_window(), "when it came and went meanwhile");
+    models.look_up_loaded_window(&model, model.no_other_window_asked_for()).await;
+    assert_eq!(models.window(&model, None).0, 8192, "when nobody else has asked");
 }

@@ -80,7 +80,7 @@ impl<'a> Examiner<'a> {
         let way = way(self.there.renders, about.runs_elsewhere, loaded.is_some(), loaded_window, model.trained_window);
         let template = self.template(&model, way).await;
         if self.may_load && loaded.is_none() && !about.runs_elsewhere {
-            self.models.look_up_loaded_window(&model).await;
+            self.models.look_up_loaded_window(&model, model.no_other_window_asked_for()).await;
             loaded_window = Some(self.models.window(&model, None))
                 .filter(|(_, from)| *from == WindowSource::Loaded)
                 .map(|(window, _)| window);
