@@ -15,7 +15,7 @@ use super::models::Model;
 use super::render::{Rendering, render};
 use crate::context::{Basis, Message, Role, Tokens};
 use crate::dialect::{Generate, Prompt, Request};
-use crate::tokenize::template::{Counted, Facts, Learnt, Shape, Slot, digest, text_hash};
+use crate::tokenize::template::{Counted, Facts, Inner, Learnt, SHORTEST_INNER, Shape, Slot, digest, text_hash};
 use crate::tokenize::{Generation, Tokenizer, fallback};
 
 /// What Ollama reckons an image at.
@@ -201,6 +201,10 @@ async fn learn(upstream: &Upstream, model: &Model, tokenizer: &Tokenizer, reques
 /// Compares what was just learnt with the real rendering of the same request. What does not agree is forgotten.
 fn verify(model: &Model, shape: &Shape<'_>, rendered: &str) {
     let composed = model.layout.read().unwrap_or_else(PoisonError::into_inner).compose(shape);
+    let generally = model.layout.read().unwrap_or_else(PoisonError::into_inner).compose_generally(shape);
+    if generally.is_some_and(|composed| composed.text() != rendered) {
+        model.layout.write().unwrap_or_else(PoisonError::into_inner).forget_general(shape);
+    }
     if composed.is_some_and(|composed| composed.text() != rendered) {
         tracing::info!(
             model = model.name,
@@ -366,18 +370,86 @@ pub fn facts(message: &Message<'_>) -> Facts {
         || !message.thinking.is_empty()
         || text.trim().is_empty()
         || is_looked_into(text);
-    let mut class = digest((message.role.name(), message.images, &message.tool_name, &message.tool_call_id));
+    let mut general = digest((message.role.name(), message.images, &message.tool_name));
+    let mut class = message.tool_call_id.as_ref().map_or(general, |id| digest((general, id)));
     if opaque {
         let calls: Vec<_> = message.tool_calls.iter().map(|call| (&call.id, &call.name, &call.arguments)).collect();
         class = digest((class, text, &message.thinking, calls));
+        general = within(message).map_or(class, |within| digest((general, within.class)));
     }
-    Facts { class, opaque, text_hash: text_hash(text) }
+    Facts { class, general, opaque, text_hash: text_hash(text) }
+}
+
+/// What is in a message with calls, apart from how the calls are.
+struct Within {
+    inner: Vec<Inner>,
+    /// The names of the calls, and what is too short to be told apart.
+    class: u64,
+}
+
+/// Takes a message with calls apart: thinking, content and arguments, in the order in which templates write them.
+/// `None` if it makes no calls, or if it is not certain how Go would write their arguments.
+fn within(message: &Message<'_>) -> Option<Within> {
+    if message.tool_calls.is_empty() || is_looked_into(&message.text) || is_looked_into(&message.thinking) {
+        return None;
+    }
+    let mut inner = Vec::new();
+    let mut class = digest("calls");
+    for text in [&message.thinking, &message.text] {
+        // Words may stand in a template as well, sentences hardly.
+        if text.len() < 4 * SHORTEST_INNER {
+            class = digest((class, text));
+        } else {
+            class = digest((class, true));
+            inner.push(Inner { as_written: text.to_string(), sorted: None, optional: true });
+        }
+    }
+    for call in &message.tool_calls {
+        let value: serde_json::Value = serde_json::from_str(&call.arguments).ok()?;
+        if !is_written_alike(&value) {
+            return None;
+        }
+        let as_written = value.to_string();
+        let mut in_order = value;
+        in_order.sort_all_objects();
+        let sorted = Some(in_order.to_string()).filter(|sorted| *sorted != as_written);
+        if as_written.len() < SHORTEST_INNER {
+            class = digest((class, &call.name, as_written));
+        } else {
+            class = digest((class, &call.name, sorted.is_some()));
+            inner.push(Inner { as_written, sorted, optional: false });
+        }
+    }
+    Some(Within { inner, class })
+}
+
+/// Whether Go writes a value as serde_json does: no characters that it escapes for HTML's sake, no fractions.
+fn is_written_alike(value: &serde_json::Value) -> bool {
+    use serde_json::Value;
+    let plain = |text: &str| {
+        !text.chars().any(|character| {
+            character.is_control() && character != '\n' && character != '\t' && character != '\r'
+                || matches!(character, '<' | '>' | '&' | '\u{2028}' | '\u{2029}' | '\u{fffd}')
+        })
+    };
+    match value {
+        Value::Null | Value::Bool(_) => true,
+        // Go reads numbers as floats, and writes large ones otherwise.
+        Value::Number(number) => number.as_i64().is_some_and(|number| number.unsigned_abs() < 1 << 50),
+        Value::String(text) => plain(text),
+        Value::Array(items) => items.iter().all(is_written_alike),
+        Value::Object(fields) => fields.iter().all(|(name, value)| plain(name) && is_written_alike(value)),
+    }
 }
 
 fn slot<'a>(message: &'a Message<'_>, facts: Facts) -> Slot<'a> {
-    let Facts { class, opaque, text_hash } = facts;
+    let Facts { class, general, opaque, text_hash } = facts;
+    let ids = message.tool_calls.iter().map(|call| call.id.as_ref()).chain(message.tool_call_id.as_deref());
     Slot {
         class,
+        general,
+        inner: if general == class { Vec::new() } else { within(message).map_or_else(Vec::new, |within| within.inner) },
+        ids: ids.filter(|id| !id.is_empty()).collect(),
         text: Cow::Borrowed(message.text.as_ref()),
         text_hash,
         system: message.role == Role::System,
@@ -390,6 +462,9 @@ fn slot<'a>(message: &'a Message<'_>, facts: Facts) -> Slot<'a> {
 fn generate_slots<'a>(generate: &'a Generate<'_>) -> Vec<Slot<'a>> {
     let slot = |name: &str, text: &'a str| Slot {
         class: digest(name),
+        general: digest(name),
+        inner: Vec::new(),
+        ids: Vec::new(),
         text: Cow::Borrowed(text),
         text_hash: text_hash(text),
         system: name == "system",

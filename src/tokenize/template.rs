@@ -12,9 +12,15 @@
 //!
 //! System messages float: some templates put them first, others beside the last user message. So they
 //! are not slots of their own but parts of the gaps.
+//!
+//! A tool call is rendered by itself, and no two are alike: an agent's every step would be a new shape. So a
+//! gap with calls in it is learnt twice, as it is and with arguments, thinking and content cut out of it (*inner* texts), under
+//! a key that holds neither them nor any id. The latter serves for the next step, if its arguments can be written
+//! as the upstream would.
 
 use std::borrow::Cow;
 use std::hash::{BuildHasher, Hash, Hasher};
+use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 
 use foldhash::HashMap;
@@ -30,6 +36,8 @@ const MAX_BYTES: usize = 64 << 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Facts {
     pub class: u64,
+    /// The same without ids and without what is in tool calls.
+    pub general: u64,
     pub opaque: bool,
     pub text_hash: u64,
 }
@@ -45,6 +53,12 @@ pub fn text_hash(text: &str) -> u64 {
 pub struct Slot<'a> {
     /// Everything but the text that the template may look at, hashed; system slots float.
     pub class: u64,
+    /// The same without ids and without the inner texts.
+    pub general: u64,
+    /// Texts within an opaque message, in the order in which they are written.
+    pub inner: Vec<Inner>,
+    /// Names that must not be in a gap for it to serve for others.
+    pub ids: Vec<&'a str>,
     pub text: Cow<'a, str>,
     pub text_hash: u64,
     pub system: bool,
@@ -57,6 +71,19 @@ pub struct Slot<'a> {
     pub opaque: bool,
 }
 
+/// A text within a message that is rendered by itself.
+#[derive(Debug, Clone)]
+pub struct Inner {
+    pub as_written: String,
+    /// Arguments with their keys in order, if they were not.
+    pub sorted: Option<String>,
+    /// Whether some templates leave it out, as they do with thinking.
+    pub optional: bool,
+}
+
+/// Shorter texts are found anywhere: they are part of the class.
+pub const SHORTEST_INNER: usize = 6;
+
 /// A prompt's texts with the keys of the gaps around them.
 #[derive(Debug)]
 pub struct Shape<'a> {
@@ -66,6 +93,8 @@ pub struct Shape<'a> {
     systems: Vec<usize>,
     /// One more than `chain` has elements.
     keys: Vec<u64>,
+    /// The keys without ids and inner texts, where they are others.
+    general_keys: Vec<u64>,
 }
 
 /// What fills one gap.
@@ -81,6 +110,14 @@ enum Part {
     Literal(Arc<Literal>),
     /// The text of the n-th system message.
     System(usize),
+    /// The n-th inner text of the gap, as it was written or sorted.
+    Inner(usize, Spelling),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Spelling {
+    AsWritten,
+    Sorted,
 }
 
 #[derive(Debug)]
@@ -130,10 +167,87 @@ impl Learnt {
                 from = place.end;
             }
             literal_until(from, &mut parts, to);
-            gaps.push((*key, Gap { parts, trims_next: next.is_some_and(|place| place.trimmed) }));
+            let gap_of = |parts| Gap { parts, trims_next: next.is_some_and(|place| place.trimmed) };
+            if let Some(general) = shape.general_keys.get(gap).filter(|general| *general != key)
+                && let Some(parts) = generalised(&parts, shape, gap, tokenizer, generation)
+            {
+                gaps.push((*general, gap_of(parts)));
+            }
+            gaps.push((*key, gap_of(parts)));
             from = next.map_or(rendered.len(), |place| place.end);
         }
-        Some(Self { gaps, bytes: rendered.len() + shape.keys.len() * 64 })
+        Some(Self { gaps, bytes: 2 * rendered.len() + shape.keys.len() * 128 })
+    }
+}
+
+/// A gap without its inner texts. `None` if there is any doubt about where one of them is, or if it holds an id.
+fn generalised(
+    parts: &[Part],
+    shape: &Shape<'_>,
+    gap: usize,
+    tokenizer: &Tokenizer,
+    generation: Generation,
+) -> Option<Vec<Part>> {
+    let slots = &shape.slots[shape.around(gap)];
+    let written: String = parts.iter().filter_map(Part::literal).collect::<Vec<_>>().join("\0");
+    if slots.iter().flat_map(|slot| &slot.ids).any(|id| written.contains(id)) {
+        return None;
+    }
+    let inner: Vec<&Inner> = shape.inner_of(gap).collect();
+    let mut spelt = Vec::with_capacity(inner.len());
+    for (number, text) in inner.iter().enumerate() {
+        if let Some(spelling) = text.spelling_in(&written, &inner)? {
+            spelt.push((number, spelling));
+        }
+    }
+    let mut general = Vec::with_capacity(parts.len() + 2 * spelt.len());
+    let mut spelt = spelt.into_iter().peekable();
+    for part in parts {
+        let Some(mut rest) = part.literal() else {
+            general.push(part.clone());
+            continue;
+        };
+        while let Some((number, spelling)) = spelt.peek().copied() {
+            let text = inner[number].spelt(spelling);
+            let Some(at) = rest.find(text) else { break };
+            general.push(Part::Literal(literal(&rest[..at], tokenizer, generation)));
+            general.push(Part::Inner(number, spelling));
+            rest = &rest[at + text.len()..];
+            spelt.next();
+        }
+        general.push(Part::Literal(literal(rest, tokenizer, generation)));
+    }
+    spelt.peek().is_none().then_some(general)
+}
+
+impl Part {
+    fn literal(&self) -> Option<&str> {
+        match self {
+            Self::Literal(literal) => Some(&literal.text),
+            Self::System(_) | Self::Inner(..) => None,
+        }
+    }
+}
+
+impl Inner {
+    /// How it is written in a text; `Some(None)`: it is left out. `None` if it is not certain.
+    fn spelling_in(&self, text: &str, all: &[&Self]) -> Option<Option<Spelling>> {
+        let places = |inner: &str| memchr::memmem::find_iter(text.as_bytes(), inner).count();
+        // Two calls may have the same arguments; then they are there twice.
+        let alike = all.iter().filter(|other| other.as_written == self.as_written).count();
+        match (places(&self.as_written), self.sorted.as_deref().map_or(0, places)) {
+            (written, 0) if written == alike => Some(Some(Spelling::AsWritten)),
+            (0, sorted) if sorted == alike => Some(Some(Spelling::Sorted)),
+            (0, 0) if self.optional && places(self.as_written.trim()) == 0 => Some(None),
+            _ => None,
+        }
+    }
+
+    fn spelt(&self, spelling: Spelling) -> &str {
+        match spelling {
+            Spelling::AsWritten => &self.as_written,
+            Spelling::Sorted => self.sorted.as_deref().unwrap_or(&self.as_written),
+        }
     }
 }
 
@@ -179,15 +293,30 @@ impl<'a> Shape<'a> {
         let chain: Vec<usize> =
             (0..slots.len()).filter(|&index| !slots[index].system && !slots[index].opaque).collect();
         let first_is_system = slots.first().is_some_and(|slot| slot.system);
-        let around = Around {
-            runs: Runs::new(&slots),
-            last_user: slots.iter().rposition(|slot| slot.user),
-            setting: digest((setting, systems.len(), first_is_system)),
+        let last_user = slots.iter().rposition(|slot| slot.user);
+        let setting = digest((setting, systems.len(), first_is_system));
+        let keys_by = |class: fn(&Slot<'_>) -> u64| {
+            let around = Around { runs: Runs::new(&slots, class), class, last_user, setting };
+            (0..=chain.len())
+                .map(|gap| around.key(&slots, gap.checked_sub(1).map(|gap| chain[gap]), chain.get(gap).copied()))
+                .collect()
         };
-        let keys = (0..=chain.len())
-            .map(|gap| around.key(&slots, gap.checked_sub(1).map(|gap| chain[gap]), chain.get(gap).copied()))
-            .collect();
-        Self { slots, chain, systems, keys }
+        let keys = keys_by(|slot| slot.class);
+        let is_special = slots.iter().any(|slot| slot.class != slot.general);
+        let general_keys = if is_special { keys_by(|slot| slot.general) } else { Vec::new() };
+        Self { slots, chain, systems, keys, general_keys }
+    }
+
+    /// The slots that a gap lies between, and those within it.
+    fn around(&self, gap: usize) -> Range<usize> {
+        let from = gap.checked_sub(1).map_or(0, |before| self.chain[before]);
+        let to = self.chain.get(gap).map_or(self.slots.len(), |after| after + 1);
+        from..to
+    }
+
+    /// The inner texts of the messages within a gap.
+    fn inner_of(&self, gap: usize) -> impl Iterator<Item = &Inner> {
+        self.slots[self.around(gap)].iter().flat_map(|slot| slot.inner.iter())
     }
 
     /// The texts to render in place of the real ones, so that the gaps can be told apart from them.
@@ -222,7 +351,7 @@ struct Runs {
 }
 
 impl Runs {
-    fn new(slots: &[Slot<'_>]) -> Self {
+    fn new(slots: &[Slot<'_>], class: fn(&Slot<'_>) -> u64) -> Self {
         let mut of_slot = Vec::with_capacity(slots.len());
         let mut digests: Vec<u64> = Vec::new();
         for (index, slot) in slots.iter().enumerate() {
@@ -230,7 +359,7 @@ impl Runs {
                 digests.push(0);
             }
             if let Some(run) = digests.last_mut() {
-                *run = digest((*run, slot.class));
+                *run = digest((*run, class(slot)));
             }
             of_slot.push(digests.len() - 1);
         }
@@ -241,6 +370,7 @@ impl Runs {
 /// What the keys of all gaps of a shape are made from.
 struct Around {
     runs: Runs,
+    class: fn(&Slot<'_>) -> u64,
     last_user: Option<usize>,
     setting: u64,
 }
@@ -253,7 +383,7 @@ impl Around {
         let to = after.unwrap_or(slots.len());
         // What lies in the gap: opaque messages and system messages, in order.
         for slot in &slots[from..to] {
-            (slot.class, slot.opaque, slot.system).hash(&mut hasher);
+            ((self.class)(slot), slot.opaque, slot.system).hash(&mut hasher);
         }
         for side in [before, after] {
             let Some(index) = side else {
@@ -261,7 +391,7 @@ impl Around {
                 continue;
             };
             let run = self.runs.of_slot[index];
-            (slots[index].class, self.runs.digests[run]).hash(&mut hasher);
+            ((self.class)(&slots[index]), self.runs.digests[run]).hash(&mut hasher);
             (slots.len() - 1 - index).min(2).hash(&mut hasher);
             (self.runs.digests.len() - 1 - run).min(2).hash(&mut hasher);
             self.last_user.map(|user| run.cmp(&self.runs.of_slot[user])).hash(&mut hasher);
@@ -292,7 +422,7 @@ impl Layout {
 
     /// Forgets the gaps of one shape.
     pub fn forget_shape(&mut self, shape: &Shape<'_>) {
-        for key in &shape.keys {
+        for key in shape.keys.iter().chain(&shape.general_keys) {
             self.gaps.remove(key);
         }
     }
@@ -304,13 +434,33 @@ impl Layout {
 
     /// Puts a prompt together; `None` if a gap is not known.
     pub fn compose<'s>(&self, shape: &'s Shape<'_>) -> Option<Composed<'s>> {
+        self.composed(shape, |gap, key| {
+            self.gaps.get(key).or_else(|| shape.general_keys.get(gap).and_then(|key| self.gaps.get(key)))
+        })
+    }
+
+    /// The same, from gaps that serve for others too wherever there is one.
+    pub fn compose_generally<'s>(&self, shape: &'s Shape<'_>) -> Option<Composed<'s>> {
+        self.composed(shape, |gap, key| {
+            shape.general_keys.get(gap).and_then(|key| self.gaps.get(key)).or_else(|| self.gaps.get(key))
+        })
+    }
+
+    fn composed<'l, 's>(
+        &'l self,
+        shape: &'s Shape<'_>,
+        known: impl Fn(usize, &u64) -> Option<&'l Gap>,
+    ) -> Option<Composed<'s>> {
         let mut pieces = Vec::with_capacity(shape.keys.len() * 2);
         for (gap, key) in shape.keys.iter().enumerate() {
-            let known = self.gaps.get(key)?;
+            let known = known(gap, key)?;
             for part in &known.parts {
                 pieces.push(match part {
                     Part::Literal(literal) => Piece::Literal(Arc::clone(literal)),
                     Part::System(number) => Piece::Text(Text::of(&shape.slots[*shape.systems.get(*number)?])),
+                    Part::Inner(number, spelling) => {
+                        Piece::Text(Text::new(shape.inner_of(gap).nth(*number)?.spelt(*spelling)))
+                    }
                 });
             }
             if let Some(&index) = shape.chain.get(gap) {
@@ -319,6 +469,13 @@ impl Layout {
             }
         }
         Some(Composed { pieces })
+    }
+
+    /// Forgets what of a shape was to serve for others.
+    pub fn forget_general(&mut self, shape: &Shape<'_>) {
+        for key in &shape.general_keys {
+            self.gaps.remove(key);
+        }
     }
 }
 

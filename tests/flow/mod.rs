@@ -1,5 +1,6 @@
 //! The way through, with real HTTP and a simulated Ollama.
 
+mod agent;
 mod checkpoint;
 mod conversation;
 mod killed;
