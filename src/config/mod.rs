@@ -23,7 +23,16 @@ pub use webhooks::{Receiver, Webhooks};
 pub const EXAMPLE: &str = include_str!("../../config/loadline.toml");
 
 /// Variables that begin with `LOADLINE_` and are no configuration keys.
-const OTHER_VARIABLES: &[&str] = &["LOADLINE_CONFIG", "LOADLINE_REQUIRE", "LOADLINE_CACHE", "LOADLINE_TOKEN"];
+const OTHER_VARIABLES: &[&str] = &[
+    "LOADLINE_CONFIG",
+    "LOADLINE_TOKEN",
+    // Those of the tests and their scripts.
+    "LOADLINE_REQUIRE",
+    "LOADLINE_CACHE",
+    "LOADLINE_SCREENSHOTS",
+    "LOADLINE_WRITE_DOCS",
+    "LOADLINE_CLIENTS_JS",
+];
 
 #[derive(Debug, Clone)]
 pub struct Config {

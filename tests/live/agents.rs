@@ -1,6 +1,7 @@
 //! An agent that calls its tool a hundred and fifty times in a window of 4,096 tokens, each result several
-//! kilobytes long, on a real Ollama and in each dialect that has tools. It must come to its end with its rules
-//! still in force: whatever left, left with the system prompt, the task, the tools, and no result without its call.
+//! kilobytes long, on a real Ollama; and a third of that in the other dialects that have tools. It must come to
+//! its end with its rules still in force: whatever left, left with the system prompt, the task, the tools, and no
+//! result without its call.
 
 use loadline::sim::SimConfig;
 use serde_json::{Value, json};
@@ -10,6 +11,7 @@ use super::scripted::{Cast, SAYS};
 use super::server::{ollama, tell};
 use crate::stage::{Got, MODEL, Stage};
 
+/// On Ollama's own API. On the others the same happens; a third of it shows that.
 const STEPS: usize = 150;
 
 const RULES: &str = "You are the harbour's clerk. Never sign for a ship that you have not seen. Report in one line.";
@@ -115,20 +117,20 @@ const ANTHROPIC: Api = Api {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_keeps_its_rules_for_150_steps_on_ollamas_api() {
-    walks(&NATIVE).await;
+    walks(&NATIVE, STEPS).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_keeps_its_rules_for_150_steps_on_openais_api() {
-    walks(&OPENAI).await;
+async fn an_agent_keeps_its_rules_on_openais_api() {
+    walks(&OPENAI, STEPS / 3).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_keeps_its_rules_for_150_steps_on_anthropics_api() {
-    walks(&ANTHROPIC).await;
+async fn an_agent_keeps_its_rules_on_anthropics_api() {
+    walks(&ANTHROPIC, STEPS / 3).await;
 }
 
-async fn walks(api: &Api) {
+async fn walks(api: &Api, steps: usize) {
     let Some(ollama) = ollama(&format!("an agent on {}", api.path)) else { return };
     let cast = tokio::task::spawn_blocking(|| Cast::on(ollama)).await.expect("models are made");
     let model = cast.names["agent"].as_str().expect("a name");
@@ -137,31 +139,31 @@ async fn walks(api: &Api) {
     let sim = loadline::sim::start(config).await.expect("a free port");
     let stage = Stage::before(sim, &recorder.url(), &[("LOADLINE_CHECKPOINT_WAIT_S", "300")]).await;
     let mut messages = vec![json!({ "role": "system", "content": RULES }), json!({ "role": "user", "content": TASK })];
-    let mut steps: Vec<Got> = Vec::new();
-    for step in 0..STEPS {
+    let mut answers: Vec<Got> = Vec::new();
+    for step in 0..steps {
         let got = stage.post(api.path, (api.request)(model, &messages, true).to_string()).await;
         assert_eq!(got.status, 200, "step {step}: {}", got.text);
         messages.extend((api.exchange)(&got.json(), &result(step)));
         let call = &messages[messages.len() - 2];
         assert_eq!((api.calls)(call), 1, "step {step}: {}", got.text);
-        steps.push(got);
+        answers.push(got);
     }
     // The task stands, and the tools are taken away: now it has to report.
     let last = stage.post(api.path, (api.request)(model, &messages, false).to_string()).await;
     assert_eq!((api.said)(&last.json()), SAYS, "{}", last.text);
-    holds(api, &recorder);
-    is_calm(api, &steps, &stage);
+    holds(api, steps, &recorder);
+    is_calm(api, &answers, &stage);
 }
 
 /// Every prompt that left has all that it needs.
-fn holds(api: &Api, recorder: &Recorder) {
+fn holds(api: &Api, steps: usize, recorder: &Recorder) {
     let forwarded = recorder.forwarded(api.path);
-    assert!(forwarded.len() > STEPS, "{}", forwarded.len());
+    assert!(forwarded.len() > steps, "{}", forwarded.len());
     for (step, body) in forwarded.iter().enumerate() {
         let text = body.to_string();
         assert!(text.contains(RULES), "step {step} left without its rules: {text}");
         assert!(text.contains(TASK), "step {step} left without its task: {text}");
-        assert_eq!(listed(&body["tools"]), usize::from(step < STEPS), "step {step} left without its tool");
+        assert_eq!(listed(&body["tools"]), usize::from(step < steps), "step {step} left without its tool");
         let mut open = 0;
         for message in body["messages"].as_array().expect("messages") {
             let results = (api.results)(message);
@@ -183,11 +185,12 @@ fn is_calm(api: &Api, steps: &[Got], stage: &Stage) {
     let kinds = ["checkpoint.written", "compression", "rollover"];
     let events = stage.events();
     let counts = kinds.map(|kind| events.iter().filter(|event| event.kind == kind).count());
-    let brought: usize = (0..STEPS).map(result).map(|result| result.len()).sum();
+    let brought: usize = (0..steps.len()).map(result).map(|result| result.len()).sum();
     let limit = steps[0].tokens().1;
     tell(&format!(
-        "live: an agent on {}: {STEPS} steps, {} KB of results, a limit of {limit} tokens: {counts:?} {kinds:?}",
+        "live: an agent on {}: {} steps, {} KB of results, a limit of {limit} tokens: {counts:?} {kinds:?}",
         api.path,
+        steps.len(),
         brought >> 10
     ));
     let in_a_row = acted.split(|acted| !acted).map(<[bool]>::len).max().unwrap_or_default();

@@ -59,6 +59,16 @@ pub fn smollm_file() -> PathBuf {
     cache().join("models/SmolLM2-135M-Instruct.Q4_1.gguf")
 }
 
+/// `OLLAMA_HOST` as Ollama's own client reads it: the port may be left out, and every address is this machine.
+fn address(written: &str) -> String {
+    if written.contains("://") {
+        return written.trim_end_matches('/').to_owned();
+    }
+    let (host, port) = written.rsplit_once(':').unwrap_or((written, "11434"));
+    let host = if host.is_empty() || host == "0.0.0.0" { "127.0.0.1" } else { host };
+    format!("http://{host}:{port}")
+}
+
 /// Waits for something on a thread that may do so: live tests have more than one.
 fn waiting_for<T>(work: impl Future<Output = T>) -> T {
     tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(work))
@@ -70,8 +80,12 @@ impl Ollama {
             return Err("SmolLM2 is not in the cache".to_owned());
         }
         match std::env::var("OLLAMA_HOST") {
-            Ok(host) if !host.is_empty() => {
-                let url = if host.contains("://") { host } else { format!("http://{host}") };
+            Ok(host) if !host.trim().is_empty() => {
+                let url = address(host.trim());
+                let ours = reqwest::get(format!("{url}/loadline/health")).await.is_ok_and(|got| got.status() == 200);
+                if ours {
+                    return Err(format!("OLLAMA_HOST leads to {url}, which is a Loadline and no Ollama"));
+                }
                 Self::at(url, None, Duration::from_secs(5)).await
             }
             _ => Self::own().await,
