@@ -101,9 +101,8 @@ impl Cast {
     /// Makes those that are not there yet. `free` is a real small model, everything else is scripted.
     pub fn on(ollama: &Ollama) -> Self {
         let (text, sight) = (file(Sees::Nothing), file(Sees::Pictures));
-        // Whoever asks for nothing special gets a window of this size. One thread is enough for one layer, and two
-        // would wait for each other while other tests have the cores.
-        let window = |tokens: u32| json!({ "parameters": { "num_ctx": tokens, "num_thread": 1 } });
+        // Whoever asks for nothing special gets a window of this size.
+        let window = |tokens: u32| json!({ "parameters": { "num_ctx": tokens } });
         let make = |name: &str, file: &[u8], begins: &str, tokens: u32| {
             ollama.made_of(name, file, &template(begins), &window(tokens))
         };
