@@ -52,6 +52,7 @@ pub(super) fn parse(body: &str) -> Result<Request<'_>, JsonError> {
             system: text("system")?,
             suffix: text("suffix")?,
             template: text("template")?,
+            largest_context_id: context.iter().flatten().flatten().max().and_then(|id| u64::try_from(*id).ok()),
             context: context.map(|ids| ids.len()),
             raw: fields.flag("raw")?.unwrap_or(false),
             images: count(fields.get("images"))?,

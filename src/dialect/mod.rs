@@ -103,6 +103,7 @@ pub struct Generate<'a> {
     pub template: Option<Cow<'a, str>>,
     /// How many tokens of an earlier answer go before the prompt.
     pub context: Option<usize>,
+    pub largest_context_id: Option<u64>,
     pub raw: bool,
     pub images: u32,
 }

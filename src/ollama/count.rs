@@ -67,14 +67,14 @@ pub async fn count(upstream: &Upstream, model: &Model, request: &Request<'_>) ->
         Err(_) => estimated(upstream, model, request).await,
         Ok(tokenizer) => match &request.prompt {
             Prompt::Generate(generate) if generate.raw => {
-                text_count(model, tokenizer, &generate.prompt, generate.images)
+                text_count(model, tokenizer, &generate.prompt, seen(model, generate.images))
             }
             Prompt::Chat(_) | Prompt::Generate(_) => prompt_count(upstream, model, tokenizer, request).await,
         },
     };
     let images = request.prompt.images();
     if images > 0 {
-        count.tokens = count.tokens.saturating_add(images.saturating_mul(TOKENS_PER_IMAGE));
+        count.tokens = count.tokens.saturating_add(seen(model, images).saturating_mul(TOKENS_PER_IMAGE));
         count.basis = count.basis.max(Basis::Calibrated);
         count.by_generation = None;
         // What an image really costs says nothing about the text around it.
@@ -90,6 +90,11 @@ pub async fn count(upstream: &Upstream, model: &Model, request: &Request<'_>) ->
             count.tokens.saturating_add((u64::from(count.tokens) * u64::from(permille)).div_ceil(1000) as u32);
     }
     count
+}
+
+/// How many of the images the model will look at: all of them or none.
+pub fn seen(model: &Model, images: u32) -> u32 {
+    if model.sees_pictures() { images } else { 0 }
 }
 
 /// Compares a prediction with what the upstream reports, and learns from a difference.
@@ -177,7 +182,7 @@ async fn prompt_count(upstream: &Upstream, model: &Model, tokenizer: &Tokenizer,
             if composable {
                 verify(model, &shape, &text);
             }
-            text_count(model, tokenizer, &text, request.prompt.images())
+            text_count(model, tokenizer, &text, seen(model, request.prompt.images()))
         }
         Rendering::NotSupported => {
             tracing::warn!(model = model.name, "this upstream shows no renderings: counts will be calibrated");

@@ -130,6 +130,8 @@ pub struct Model {
     overflow_window: AtomicU32,
     /// A cloud model: nothing here loads it, and it has the window it was trained for.
     runs_elsewhere: bool,
+    /// Whether it looks at pictures, if that is known.
+    sees: Option<bool>,
     pub(super) traits: Arc<UpstreamTraits>,
     pub(super) layout: RwLock<Layout>,
     pub(super) segments: SegmentCache,
@@ -371,6 +373,7 @@ impl Model {
             modified_at: shown.modified_at.clone(),
             architecture: shown.architecture.clone(),
             runs_elsewhere: shown.runs_elsewhere,
+            sees: shown.sees,
             tables,
         });
         (Self::new(name, digest, shown, tokenizer, traits), kept)
@@ -385,6 +388,7 @@ impl Model {
             modified_at: kept.modified_at,
             architecture: kept.architecture,
             runs_elsewhere: kept.runs_elsewhere,
+            sees: kept.sees,
             vocabulary: None,
         };
         Some(Self::new(name, Some(digest), shown, Ok(tokenizer), traits))
@@ -411,6 +415,7 @@ impl Model {
             other_windows_open: AtomicU32::new(0),
             overflow_window: AtomicU32::new(0),
             runs_elsewhere: shown.runs_elsewhere,
+            sees: shown.sees,
             traits,
             layout: RwLock::default(),
             segments: SegmentCache::default(),
@@ -435,6 +440,16 @@ impl Model {
         } else {
             (Basis::Exact, None)
         }
+    }
+
+    /// Whether pictures cost anything. For a model that cannot see, Ollama leaves nothing of them but their tags.
+    pub fn sees_pictures(&self) -> bool {
+        self.sees != Some(false)
+    }
+
+    /// How many tokens it knows.
+    pub fn vocabulary_size(&self) -> Option<usize> {
+        self.tokenizer.as_ref().ok().map(|tokenizer| tokenizer.vocabulary_size())
     }
 
     /// What a request without `num_ctx` gets, as an overflow error has just said.

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::tokenize::Tables;
 
 /// The first bytes of a file. The number grows whenever what follows is to be read in another way.
-const MAGIC: &[u8; 16] = b"loadline-model 1";
+const MAGIC: &[u8; 16] = b"loadline-model 2";
 const DIGEST_BYTES: usize = 32;
 
 /// Models that are kept; those that were kept longest ago go first.
@@ -32,6 +32,7 @@ pub(super) struct Kept {
     pub(super) modified_at: String,
     pub(super) architecture: String,
     pub(super) runs_elsewhere: bool,
+    pub(super) sees: Option<bool>,
     pub(super) tables: Tables,
 }
 
@@ -128,6 +129,7 @@ mod tests {
             modified_at: "then".to_owned(),
             architecture: "llama".to_owned(),
             runs_elsewhere: false,
+            sees: None,
             tables: Tables::new(vocabulary).expect("complete"),
         }
     }

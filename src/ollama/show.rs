@@ -15,6 +15,8 @@ pub(super) struct Shown {
     pub(super) architecture: String,
     /// The model runs in the cloud; this server only passes requests on.
     pub(super) runs_elsewhere: bool,
+    /// Whether it looks at pictures, where the upstream tells what a model can do.
+    pub(super) sees: Option<bool>,
     pub(super) vocabulary: Option<Result<Vocabulary, VocabularyError>>,
 }
 
@@ -24,6 +26,10 @@ pub(super) fn read(body: &str) -> Result<Shown, JsonError> {
         num_ctx: fields.text("parameters")?.and_then(|parameters| parameter(&parameters, "num_ctx")),
         modified_at: fields.text("modified_at")?.unwrap_or_default().into_owned(),
         runs_elsewhere: fields.text("remote_host")?.is_some_and(|host| !host.is_empty()),
+        sees: fields.get("capabilities").and_then(|raw| {
+            let able: Vec<String> = serde_json::from_str(raw.get()).ok()?;
+            Some(able.iter().any(|one| one == "vision"))
+        }),
         ..Shown::default()
     };
     let Some(info) = fields.get("model_info") else { return Ok(shown) };

@@ -25,7 +25,7 @@ use crate::context::identity::Placement;
 use crate::context::plan::{Kind, current_exchange, users_that_must_stay, whole_from};
 use crate::context::{Action, Budget, Decision, Link, Message, Note, Plan, Tokens, Usage, Window};
 use crate::dialect::{Dialect, Prompt, Request};
-use crate::ollama::count::{Count, count, load, off_the_worker, rough_size};
+use crate::ollama::count::{Count, TOKENS_PER_IMAGE, count, load, off_the_worker, rough_size, seen};
 use crate::ollama::models::{Model, WindowSource};
 use crate::telemetry::metrics::{Compacting, Metrics};
 
@@ -370,7 +370,8 @@ pub(super) fn sizes(model: &Model, messages: &[Message<'_>], count: usize) -> Ve
 pub(crate) fn message_size(model: &Model, message: &Message<'_>) -> Tokens {
     let calls =
         message.tool_calls.iter().map(|call| rough_size(model, &call.name) + rough_size(model, &call.arguments));
-    rough_size(model, &message.text) + rough_size(model, &message.thinking) + calls.sum::<Tokens>()
+    let images = seen(model, message.images).saturating_mul(TOKENS_PER_IMAGE);
+    rough_size(model, &message.text) + rough_size(model, &message.thinking) + calls.sum::<Tokens>() + images
 }
 
 /// Says the count, the limit, the largest part, and what to do.
@@ -382,7 +383,8 @@ fn refusal(model: &Model, arrived: &Arrived<'_>, usage: Usage, window: Window) -
             .iter()
             .enumerate()
             .map(|(index, message)| {
-                (message_size(model, message), format!("message {} ({})", index + 1, message.role.name()))
+                let with = if seen(model, message.images) > 0 { ", with its images" } else { "" };
+                (message_size(model, message), format!("message {} ({}{with})", index + 1, message.role.name()))
             })
             .collect(),
         Prompt::Generate(generate) => {
@@ -401,6 +403,10 @@ fn refusal(model: &Model, arrived: &Arrived<'_>, usage: Usage, window: Window) -
     let largest = parts.into_iter().max_by_key(|(size, _)| *size);
     let largest = largest
         .map_or_else(String::new, |(size, name)| format!(" The largest part is {name} with about {size} tokens."));
+    let asked = request.answer_tokens.filter(|asked| limit < window.saturating_sub(window / 5) && *asked > window / 5);
+    let asked = asked.map_or_else(String::new, |asked| {
+        format!(" The request asks for an answer of {asked} tokens, for which up to half of the window is kept: ask for fewer.")
+    });
     let how = if arrived.dialect.has_truncate() {
         "options.num_ctx"
     } else {
@@ -408,7 +414,7 @@ fn refusal(model: &Model, arrived: &Arrived<'_>, usage: Usage, window: Window) -
     };
     format!(
         "the prompt has {total} tokens but the limit is {limit} (window {window}, the rest is kept for the answer), \
-         and it cannot be made to fit.{largest} Shorten it, or give the model a larger window ({how})."
+         and it cannot be made to fit.{largest}{asked} Shorten it, or give the model a larger window ({how})."
     )
 }
 

@@ -23,7 +23,7 @@ use super::identify::identify;
 use super::memo::Known;
 use super::observe::{Commit, Ending, Observed, Watcher};
 use super::record::Recording;
-use super::relay::forwarded;
+use super::relay::{forwarded, linger};
 use super::respond::{Refusal, ResponseBody};
 use super::tally::{note, tally};
 use super::whole::whole;
@@ -124,6 +124,12 @@ pub async fn gate(
             return refused.map_err(|_| Refusal::new(StatusCode::BAD_GATEWAY, error.to_string()));
         }
     };
+    if let Prompt::Generate(generate) = &request.prompt
+        && generate.largest_context_id.zip(model.vocabulary_size()).is_some_and(|(id, size)| id >= size as u64)
+    {
+        let reason = "context holds a token id that this model does not have, which would bring Ollama down";
+        return Err(Refusal::new(StatusCode::BAD_REQUEST, reason));
+    }
     let turn = identify(gateway, user, &head.headers, &request, known.as_ref()).await?;
     let conversation = turn.conversation;
     let recording = Recording::begin(gateway, turn, dialect, plain, &request).await?;
@@ -430,6 +436,7 @@ async fn read(gateway: &Gateway, headers: &HeaderMap, body: Incoming) -> Result<
     }
     let declared = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
     if declared.is_some_and(|length| length > max as u64) {
+        linger(body);
         return Err(too_large());
     }
     match Limited::new(body, max).collect().await {

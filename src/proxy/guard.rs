@@ -42,7 +42,7 @@ pub fn check(head: &Parts, allowed_hosts: &[String]) -> Result<(), Refusal> {
     {
         return Err(Refusal::new(
             StatusCode::FORBIDDEN,
-            "this origin is not known here; add its host to server.allowed_hosts if it is yours",
+            "this origin is not known here; if it is yours, add its host to server.allowed_hosts, or for another scheme than http the whole origin (chrome-extension://…)",
         ));
     }
     Ok(())
@@ -51,7 +51,7 @@ pub fn check(head: &Parts, allowed_hosts: &[String]) -> Result<(), Refusal> {
 fn is_known_origin(origin: &str, allowed_hosts: &[String]) -> bool {
     match origin.split_once("://") {
         Some(("http" | "https", host)) => is_known_host(host_of(host), allowed_hosts),
-        Some((scheme, _)) => APP_SCHEMES.contains(&scheme),
+        Some((scheme, _)) => APP_SCHEMES.contains(&scheme) || allowed_hosts.contains(&origin.to_lowercase()),
         None => false,
     }
 }
@@ -86,7 +86,9 @@ mod tests {
             request = request.header(*name, *value);
         }
         let (head, ()) = request.body(()).expect("a request").into_parts();
-        check(&head, &["chat.example".to_owned()]).err().map(|refusal| refusal.status.as_u16())
+        check(&head, &["chat.example".to_owned(), "chrome-extension://abcdef".to_owned()])
+            .err()
+            .map(|refusal| refusal.status.as_u16())
     }
 
     #[test]
@@ -96,6 +98,7 @@ mod tests {
         }
         assert_eq!(status(&[("host", "localhost"), ("origin", "http://localhost:3000")]), None);
         assert_eq!(status(&[("host", "localhost"), ("origin", "vscode-webview://abc")]), None);
+        assert_eq!(status(&[("host", "localhost"), ("origin", "chrome-extension://abcdef")]), None);
     }
 
     #[test]
@@ -110,7 +113,7 @@ mod tests {
         ] {
             assert_eq!(status(&[("host", host)]), Some(403), "{host}");
         }
-        for origin in ["http://evil.example", "null", "https://localhost.evil.example"] {
+        for origin in ["http://evil.example", "null", "https://localhost.evil.example", "chrome-extension://other"] {
             assert_eq!(status(&[("host", "localhost"), ("origin", origin)]), Some(403), "{origin}");
         }
         assert_eq!(status(&[("host", "localhost"), ("host", "localhost")]), Some(400));

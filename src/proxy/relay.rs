@@ -1,7 +1,13 @@
 //! The plain way through: everything that is not gated, streamed in both directions as it comes.
 
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
 use http::request::Parts;
 use http::{Request, Response, header};
+use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 
@@ -18,12 +24,58 @@ pub async fn relay(
     path: &str,
     body: Incoming,
 ) -> Result<Response<ResponseBody>, Refusal> {
-    let body = body.map_err(Into::into).boxed_unsync();
+    let body = Lingering(Some(body)).map_err(Into::into).boxed_unsync();
     let response = gateway.upstream().send(forwarded(head, path, body)).await?;
     let (mut head, body) = response.into_parts();
     strip_hop_by_hop(&mut head.headers);
     let body = Observed::new(body, gateway.config.idle_timeout, Watcher::nobody());
     Ok(Response::from_parts(head, body.boxed_unsync()))
+}
+
+/// A client that is still sending must not be hung up on before it has read its answer: Go's, for one, then sees a
+/// broken pipe instead of the answer. So what nobody wants is read all the same, for a while.
+const LINGER: Duration = Duration::from_secs(10);
+
+/// A body of which the rest is read and dropped when nobody wants it any more.
+struct Lingering(Option<Incoming>);
+
+impl Body for Lingering {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        match &mut self.0 {
+            Some(body) => Pin::new(body).poll_frame(context),
+            None => Poll::Ready(None),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.0.as_ref().map_or_else(SizeHint::default, Body::size_hint)
+    }
+}
+
+impl Drop for Lingering {
+    fn drop(&mut self) {
+        if let Some(body) = self.0.take().filter(|body| !body.is_end_stream()) {
+            linger(body);
+        }
+    }
+}
+
+/// Reads the rest of a body that nobody wants, within bounds.
+pub fn linger(mut body: Incoming) {
+    let rest = async move { while let Some(Ok(_dropped)) = body.frame().await {} };
+    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+        runtime.spawn(tokio::time::timeout(LINGER, rest));
+    }
 }
 
 /// The request as it goes upstream: same method, clean path, same query, headers of this hop removed.

@@ -121,6 +121,11 @@ impl Tokenizer {
         ids
     }
 
+    /// How many tokens there are.
+    pub fn vocabulary_size(&self) -> usize {
+        self.texts.ends.len()
+    }
+
     /// The text that a list of token ids stands for, as the server would write it; unknown ids are skipped.
     pub fn decode(&self, ids: &[u32]) -> String {
         self.texts.decode(ids, matches!(self.model, Model::SentencePiece(_)))

@@ -127,3 +127,37 @@ async fn a_window_that_somebody_else_has_asked_for_is_not_taken_for_the_default(
     models.look_up_loaded_window(&model, model.no_other_window_asked_for()).await;
     assert_eq!(models.window(&model, None).0, 8192, "when nobody else has asked");
 }
+
+/// A model that cannot see is not charged for pictures: Ollama leaves nothing of them but their tags.
+#[tokio::test]
+async fn pictures_cost_nothing_where_nobody_looks_at_them() {
+    let pictured = json!([{ "role": "user", "content": "what is this?", "images": ["AAAA", "BBBB"] }]);
+    let stage = Stage::new().await;
+    let got = stage.chat(&pictured, 1024).await;
+    assert_eq!((got.status, &got.json()["prompt_eval_count"]), (200, &json!(got.tokens().0)), "{}", got.text);
+    let seeing = SimModel { vision: true, ..MODEL.clone() };
+    let stage = Stage::with(SimConfig { models: vec![seeing], ..SimConfig::default() }, &[]).await;
+    let got = stage.chat(&pictured, 1024).await;
+    assert_eq!(got.status, 400);
+    assert!(got.text.contains("message 1 (user, with its images) with about 15"), "{}", got.text);
+}
+
+#[tokio::test]
+async fn a_token_that_the_model_does_not_have_never_reaches_it() {
+    let stage = Stage::new().await;
+    let ask = |id: u64| json!({ "model": "sim", "prompt": "x", "stream": false, "context": [1, id] }).to_string();
+    let got = stage.post("/api/generate", ask(99_999_999)).await;
+    assert_eq!(got.status, 400);
+    assert!(got.text.contains("would bring Ollama down"), "{}", got.text);
+    assert!(stage.forwarded("/api/generate").is_empty());
+    assert_eq!(stage.post("/api/generate", ask(7)).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_refusal_says_when_the_answer_that_was_asked_for_takes_the_room() {
+    let stage = Stage::new().await;
+    let body = json!({ "model": "sim", "max_tokens": 32_000, "messages": [{ "role": "user", "content": words("rules", 1100) }] });
+    let got = stage.post("/v1/chat/completions", body.to_string()).await;
+    assert_eq!(got.status, 400, "{}", got.text);
+    assert!(got.text.contains("asks for an answer of 32000 tokens"), "{}", got.text);
+}

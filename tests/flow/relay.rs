@@ -126,3 +126,42 @@ async fn raw_request(stage: &Stage, request: &str) -> String {
     let _reset_is_an_answer_too = stream.read_to_end(&mut answer).await;
     String::from_utf8_lossy(&answer).into_owned()
 }
+
+/// An upstream that answers before it has read the request, as Ollama does for a blob that it already has.
+#[tokio::test]
+async fn a_client_that_is_still_sending_gets_the_answer_that_came_early() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let upstream = format!("http://{}", listener.local_addr().expect("an address"));
+    tokio::spawn(async move {
+        // Like Go's server, it does not hang up while the other side may still be writing.
+        let mut lingering = Vec::new();
+        loop {
+            let (mut early, _) = listener.accept().await.expect("a connection");
+            let mut some = [0; 1024];
+            let _read = early.read(&mut some).await;
+            let _written =
+                early.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok").await;
+            lingering.push(early);
+        }
+    });
+    let sim = loadline::sim::start(SimConfig { models: vec![crate::stage::MODEL.clone()], ..SimConfig::default() })
+        .await
+        .expect("a port");
+    let stage = Stage::before(sim, &upstream, &[]).await;
+    let blob = vec![b'x'; 32 << 20];
+    for round in 0..5 {
+        let mut client = TcpStream::connect(stage.addr).await.expect("a connection");
+        let head = format!(
+            "POST /api/blobs/sha256:00 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+            blob.len()
+        );
+        client.write_all(head.as_bytes()).await.expect("a head");
+        client
+            .write_all(&blob)
+            .await
+            .unwrap_or_else(|error| panic!("round {round}: hung up on while sending: {error}"));
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.expect("the answer");
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("ok"), "round {round}: {answer}");
+    }
+}

@@ -218,8 +218,14 @@ fn ours(saw: &Value, models: &Value) -> Value {
         .filter(|(role, _)| *role != "pull")
         .filter_map(|(_, name)| name.as_str())
         .collect();
-    let text = saw.to_string();
-    names.into_iter().map(|name| json!([name, text.contains(name)])).collect()
+    // As strings of their own, with or without the tag.
+    let listed = |name: &str| {
+        let all = saw.as_array().into_iter().flatten().chain(saw["models"].as_array().into_iter().flatten());
+        all.filter(|seen| **seen == name || **seen == format!("{name}:latest")).count()
+    };
+    let counts: Vec<(&str, usize)> = names.into_iter().map(|name| (name, listed(name))).collect();
+    assert!(counts.iter().all(|(_, times)| *times == 1), "every model is listed once: {saw}");
+    json!(counts)
 }
 
 /// What has to be in the store when a client has done what it did.
@@ -263,8 +269,13 @@ fn climbed(turns: &[&TurnRow]) -> Option<String> {
         })
         .collect();
     let did = |action: &str| turns.iter().any(|turn| turn.action.as_deref() == Some(action));
-    let over = turns.iter().any(|turn| turn.sent_tokens > turn.limit_tokens);
+    let fits =
+        turns.iter().all(|turn| turn.sent_tokens.zip(turn.limit_tokens).is_some_and(|(sent, limit)| sent <= limit));
+    // Some streams report no count, plain answers do.
+    let counted =
+        turns.iter().filter(|turn| turn.reported_tokens.is_some_and(|reported| Some(reported) == turn.sent_tokens));
+    let exact = turns.iter().all(|turn| turn.basis.as_deref() == Some("exact")) && counted.count() * 2 > turns.len();
     let complete = turns.len() == LADDER.len() && turns.iter().all(|turn| turn.status == "complete");
-    let whole = complete && !over && ["none", "checkpoint", "compression", "rollover"].into_iter().all(did);
+    let whole = complete && fits && exact && ["none", "checkpoint", "compression", "rollover"].into_iter().all(did);
     (!whole).then(|| format!("its turns are stored as\n{}", told.join("\n")))
 }
