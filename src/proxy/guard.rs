@@ -3,7 +3,9 @@
 //! A browser will send a request to 127.0.0.1 for any page that asks it to, and a page can point its
 //! own host name at 127.0.0.1. So both `Host` and `Origin` must be names we know.
 
-use http::header::{EXPECT, HOST, ORIGIN};
+use http::header::{
+    ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, EXPECT, HOST, HeaderMap, HeaderValue, ORIGIN, VARY,
+};
 use http::request::Parts;
 use http::{Method, StatusCode};
 
@@ -46,6 +48,27 @@ pub fn check(head: &Parts, allowed_hosts: &[String]) -> Result<(), Refusal> {
         ));
     }
     Ok(())
+}
+
+/// The origin of a request, if it is one that we know: a page there may read the answer.
+pub fn known_origin(headers: &HeaderMap, allowed_hosts: &[String]) -> Option<HeaderValue> {
+    let origin = headers.get(ORIGIN)?;
+    is_known_origin(origin.to_str().ok()?, allowed_hosts).then(|| origin.clone())
+}
+
+/// What an answer says of itself.
+const OUR_HEADERS: &str = "X-Loadline-Conversation, X-Loadline-Tokens, X-Loadline-Usage, X-Loadline-Basis, \
+    X-Loadline-Action, X-Loadline-Warning, X-Loadline-Snapshot, X-Loadline-Receipt, X-Loadline-Mode";
+
+/// Lets a page of a known origin read an answer, where Ollama has not said so already, and our headers in it.
+pub fn let_read(origin: HeaderValue, headers: &mut HeaderMap) {
+    if !headers.contains_key(ACCESS_CONTROL_ALLOW_ORIGIN) {
+        headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+        headers.append(VARY, HeaderValue::from_static("Origin"));
+    }
+    if headers.contains_key("x-loadline-tokens") && !headers.contains_key(ACCESS_CONTROL_EXPOSE_HEADERS) {
+        headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(OUR_HEADERS));
+    }
 }
 
 fn is_known_origin(origin: &str, allowed_hosts: &[String]) -> bool {

@@ -174,8 +174,9 @@ impl Gateway {
         let path = path::normalise(request.uri().path());
         let shape = ErrorShape::of_path(path.as_deref().unwrap_or(request.uri().path()));
         let passage = Passage::begin(self, request.method(), path.as_deref().ok());
+        let origin = guard::known_origin(request.headers(), &self.config.allowed_hosts);
         let routed = AssertUnwindSafe(self.route(request, path)).catch_unwind().instrument(passage.span.clone()).await;
-        let response = match routed {
+        let mut response = match routed {
             Ok(Ok(response)) => response,
             Ok(Err(refusal)) => {
                 // The message may quote a host or a model's name, but never what was said.
@@ -197,6 +198,7 @@ impl Gateway {
                 .response(shape),
             ),
         };
+        origin.into_iter().for_each(|origin| guard::let_read(origin, response.headers_mut()));
         passage.answered(response)
     }
 

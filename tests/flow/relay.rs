@@ -165,3 +165,20 @@ async fn a_client_that_is_still_sending_gets_the_answer_that_came_early() {
         assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("ok"), "round {round}: {answer}");
     }
 }
+
+/// A page that may talk to us must be able to read what we say, refusals above all.
+#[tokio::test]
+async fn a_page_of_a_known_origin_can_read_refusals_and_headers() {
+    let stage = Stage::new().await;
+    let origin = [("origin", "http://localhost:3000")];
+    let giant = json!([{ "role": "user", "content": crate::stage::words("giant", 3000) }]);
+    for (messages, status) in [(giant, 400), (json!([{ "role": "user", "content": "x" }]), 200)] {
+        let got = stage.post_with("/api/chat", chat_body(&messages, 1024), &origin).await;
+        assert_eq!((got.status, got.header("access-control-allow-origin")), (status, "http://localhost:3000"));
+        assert!(got.header("access-control-expose-headers").contains("X-Loadline-Tokens"));
+    }
+    let got = stage.post_with("/api/chat", "{}", &[("origin", "http://evil.example")]).await;
+    assert_eq!((got.status, got.header("access-control-allow-origin")), (403, ""));
+    let got = stage.chat(&json!([{ "role": "user", "content": "x" }]), 1024).await;
+    assert_eq!(got.header("access-control-allow-origin"), "", "nobody asked");
+}
