@@ -218,14 +218,25 @@ fn ours(saw: &Value, models: &Value) -> Value {
         .filter(|(role, _)| *role != "pull")
         .filter_map(|(_, name)| name.as_str())
         .collect();
-    // As strings of their own, with or without the tag.
-    let listed = |name: &str| {
-        let all = saw.as_array().into_iter().flatten().chain(saw["models"].as_array().into_iter().flatten());
-        all.filter(|seen| **seen == name || **seen == format!("{name}:latest")).count()
-    };
+    let mut all = Vec::new();
+    texts(saw, &mut all);
+    // As texts of their own; libraries may add the tag, or whose model it is.
+    let bare = |text: &str| text.trim_start_matches("ollama/").trim_end_matches(":latest").to_owned();
+    let all: Vec<String> = all.into_iter().map(bare).collect();
+    let listed = |name: &str| all.iter().filter(|seen| *seen == name).count();
     let counts: Vec<(&str, usize)> = names.into_iter().map(|name| (name, listed(name))).collect();
     assert!(counts.iter().all(|(_, times)| *times == 1), "every model is listed once: {saw}");
     json!(counts)
+}
+
+/// Every text in a value.
+fn texts<'v>(value: &'v Value, into: &mut Vec<&'v str>) {
+    match value {
+        Value::String(text) => into.push(text),
+        Value::Array(items) => items.iter().for_each(|item| texts(item, into)),
+        Value::Object(fields) => fields.values().for_each(|field| texts(field, into)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
 }
 
 /// What has to be in the store when a client has done what it did.
