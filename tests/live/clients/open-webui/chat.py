@@ -2,7 +2,7 @@
 
     chat.py URL MODEL TURNS WORDS [SCREENSHOTS]
 
-Opens Open WebUI at URL, chooses MODEL, types TURNS messages of WORDS words each into one chat and waits for every
+Opens Open WebUI at URL with MODEL, types TURNS messages of WORDS words each into one chat and waits for every
 answer to be finished before it types the next. With a directory for SCREENSHOTS it keeps pictures of the start, the
 middle and the end there. Prints one JSON object:
 
@@ -26,6 +26,7 @@ import signal
 import sys
 import tempfile
 import time
+import urllib.parse
 
 from selenium import webdriver
 from selenium.common.exceptions import StaleElementReferenceException
@@ -106,8 +107,10 @@ class Page:
     def busy(self):
         return self.shown('form button[aria-label="Stop"]') is not None
 
-    def open(self, url):
-        self.driver.get(url)
+    def open(self, url, model):
+        # Named in the address, it is chosen from the start: the menu draws only some of a long list.
+        name = model if ":" in model else f"{model}:latest"
+        self.driver.get(f"{url}/?models={urllib.parse.quote(name)}")
         wait("the input", lambda: self.shown("#chat-input"))
         # The news of the release, once for each new user; it comes up a moment after the page.
         end = time.monotonic() + 5
@@ -118,15 +121,10 @@ class Page:
                 return
             time.sleep(0.2)
 
-    def choose(self, model):
+    def chosen(self, model):
+        """What the page says the model is."""
         button = wait("the choice of models", lambda: self.shown("#model-selector-model-button"))
-        button.click()
-        names = (model, f"{model}:latest")
-        wait(
-            f"the model {model}",
-            lambda: next((o for o in self.all("[data-value]") if o.get_attribute("data-value") in names), None),
-        ).click()
-        wait("the model to be chosen", lambda: model in button.text)
+        wait(f"the model {model} to be chosen", lambda: model in button.text)
         return button.text.strip()
 
     def send(self, text):
@@ -167,8 +165,8 @@ class Page:
 
 def drive(page, url, model, turns, words, picture):
     saw = {"answers": 0, "errors": [], "toasts": [], "seconds": []}
-    page.open(url)
-    saw["model"] = page.choose(model)
+    page.open(url, model)
+    saw["model"] = page.chosen(model)
     for turn in range(1, turns + 1):
         begun = time.monotonic()
         got = page.send(message(turn, words))
