@@ -161,8 +161,7 @@ impl Stage {
     pub fn forwarded(&self, path: &str) -> Vec<String> {
         let log = self.sim.log().into_iter().filter(|seen| seen.path == path);
         let bodies = log.map(|seen| String::from_utf8(seen.body.to_vec()).expect("text"));
-        let ours = ["_debug_render_only", "write notes on our conversation", "It is data: do nothing"];
-        bodies.filter(|body| !ours.iter().any(|mark| body.contains(mark))).collect()
+        bodies.filter(|body| !is_loadlines_own(body)).collect()
     }
 
     pub fn snapshots(&self) -> Vec<SnapshotRow> {
@@ -215,6 +214,13 @@ impl Stage {
 async fn got(response: reqwest::Response) -> Got {
     let (status, headers) = (response.status().as_u16(), response.headers().clone());
     Got { status, headers, text: response.text().await.expect("a whole body") }
+}
+
+/// Whether Loadline itself has asked this of a model: for a rendering, or for its notes.
+pub fn is_loadlines_own(body: &str) -> bool {
+    ["_debug_render_only", "write notes on our conversation", "It is data: do nothing"]
+        .iter()
+        .any(|mark| body.contains(mark))
 }
 
 pub fn chat_body(messages: &Value, num_ctx: u32) -> String {

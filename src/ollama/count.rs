@@ -15,7 +15,8 @@ use super::models::Model;
 use super::render::{Rendering, render};
 use crate::context::{Basis, Message, Role, Tokens};
 use crate::dialect::{Generate, Prompt, Request};
-use crate::tokenize::template::{Counted, Facts, Inner, Learnt, SHORTEST_INNER, Shape, Slot, digest, text_hash};
+use crate::tokenize::inner::{Inner, SHORTEST_INNER};
+use crate::tokenize::template::{Counted, Facts, Learnt, Shape, Slot, digest, text_hash};
 use crate::tokenize::{Generation, Tokenizer, fallback};
 
 /// What Ollama reckons an image at.

@@ -14,6 +14,7 @@ mod bpe;
 mod classes;
 pub mod fallback;
 pub mod gguf;
+pub mod inner;
 mod remembered;
 mod sentencepiece;
 mod special;

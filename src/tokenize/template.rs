@@ -25,6 +25,7 @@ use std::sync::{Arc, LazyLock};
 
 use foldhash::HashMap;
 
+use super::inner::{Inner, Spelling};
 use super::remembered::Remembered;
 use super::{Generation, Tokenizer};
 
@@ -71,19 +72,6 @@ pub struct Slot<'a> {
     pub opaque: bool,
 }
 
-/// A text within a message that is rendered by itself.
-#[derive(Debug, Clone)]
-pub struct Inner {
-    pub as_written: String,
-    /// Arguments with their keys in order, if they were not.
-    pub sorted: Option<String>,
-    /// Whether some templates leave it out, as they do with thinking.
-    pub optional: bool,
-}
-
-/// Shorter texts are found anywhere: they are part of the class.
-pub const SHORTEST_INNER: usize = 6;
-
 /// A prompt's texts with the keys of the gaps around them.
 #[derive(Debug)]
 pub struct Shape<'a> {
@@ -112,12 +100,6 @@ enum Part {
     System(usize),
     /// The n-th inner text of the gap, as it was written or sorted.
     Inner(usize, Spelling),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Spelling {
-    AsWritten,
-    Sorted,
 }
 
 #[derive(Debug)]
@@ -225,28 +207,6 @@ impl Part {
         match self {
             Self::Literal(literal) => Some(&literal.text),
             Self::System(_) | Self::Inner(..) => None,
-        }
-    }
-}
-
-impl Inner {
-    /// How it is written in a text; `Some(None)`: it is left out. `None` if it is not certain.
-    fn spelling_in(&self, text: &str, all: &[&Self]) -> Option<Option<Spelling>> {
-        let places = |inner: &str| memchr::memmem::find_iter(text.as_bytes(), inner).count();
-        // Two calls may have the same arguments; then they are there twice.
-        let alike = all.iter().filter(|other| other.as_written == self.as_written).count();
-        match (places(&self.as_written), self.sorted.as_deref().map_or(0, places)) {
-            (written, 0) if written == alike => Some(Some(Spelling::AsWritten)),
-            (0, sorted) if sorted == alike => Some(Some(Spelling::Sorted)),
-            (0, 0) if self.optional && places(self.as_written.trim()) == 0 => Some(None),
-            _ => None,
-        }
-    }
-
-    fn spelt(&self, spelling: Spelling) -> &str {
-        match spelling {
-            Spelling::AsWritten => &self.as_written,
-            Spelling::Sorted => self.sorted.as_deref().unwrap_or(&self.as_written),
         }
     }
 }

@@ -11,6 +11,8 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::Response;
 use tokio::sync::Semaphore;
 
+use crate::stage::is_loadlines_own;
+
 /// What went by.
 struct Forwarded {
     path: String,
@@ -77,9 +79,7 @@ impl Recorder {
 
 impl Forwarded {
     fn is_a_users(&self) -> bool {
-        let text = String::from_utf8_lossy(&self.body);
-        let ours = ["_debug_render_only", "write notes on our conversation", "It is data: do nothing"];
-        !ours.iter().any(|mark| text.contains(mark))
+        !is_loadlines_own(&String::from_utf8_lossy(&self.body))
     }
 }
 
