@@ -41,6 +41,7 @@ fn turn(number: u64) -> (Change, Change) {
     };
     let finish = FinishTurn {
         turn: id,
+        conversation: number as i64,
         at: number as i64 + 1,
         status: TurnStatus::Complete,
         answer: Some(message(link(1), "assistant", 100)),

@@ -171,6 +171,16 @@ impl Events {
         self.changed.subscribe()
     }
 
+    /// Others may have stored events.
+    pub fn wake(&self) {
+        self.changed.send_modify(|version| *version += 1);
+    }
+
+    /// The same as [`Self::forget`], on a thread that may wait.
+    pub fn forget_here(&self, conversation: ConversationId) {
+        self.latest.blocking_lock().told.retain(|told| told.conversation != Some(conversation));
+    }
+
     /// Forgets what was told of a conversation that is deleted.
     pub async fn forget(&self, conversation: ConversationId) {
         self.latest.lock().await.told.retain(|told| told.conversation != Some(conversation));

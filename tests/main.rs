@@ -29,6 +29,7 @@ mod inputs;
 mod live;
 mod load;
 mod plans;
+mod postgres;
 mod stage;
 mod top;
 mod watch;

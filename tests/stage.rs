@@ -12,6 +12,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use crate::postgres;
+
 /// Built once: a vocabulary takes a moment.
 pub static MODEL: LazyLock<SimModel> =
     LazyLock::new(|| SimModel::standard().expect("the built-in vocabulary is valid"));
@@ -22,8 +24,22 @@ pub struct Stage {
     pub url: String,
     pub client: reqwest::Client,
     pub addr: SocketAddr,
-    data: TempDir,
+    data: Data,
     _stop: DropGuard,
+}
+
+/// Where a stage keeps things: a directory of its own and, with `LOADLINE_TEST_STORE=postgres`, a schema of its own.
+struct Data {
+    dir: TempDir,
+    server: Option<String>,
+}
+
+impl Data {
+    fn new() -> Self {
+        let on_server = std::env::var("LOADLINE_TEST_STORE").is_ok_and(|store| store == "postgres");
+        let server = on_server.then(|| postgres::schema().expect("a server"));
+        Self { dir: tempfile::tempdir().expect("a directory"), server }
+    }
 }
 
 /// What a client got.
@@ -74,7 +90,7 @@ impl Stage {
 
     /// With another upstream than the simulator.
     pub async fn before(sim: Sim, upstream: &str, variables: &[(&str, &str)]) -> Self {
-        Self::on(sim, upstream, variables, tempfile::tempdir().expect("a directory")).await
+        Self::on(sim, upstream, variables, Data::new()).await
     }
 
     /// Stops and starts again on the same data.
@@ -96,7 +112,7 @@ impl Stage {
         Self::on(sim, &upstream, &[], data).await
     }
 
-    async fn stopped(self) -> (Sim, TempDir) {
+    async fn stopped(self) -> (Sim, Data) {
         let Self { sim, gateway, data, _stop, client, .. } = self;
         drop((client, _stop));
         let let_go = async {
@@ -109,14 +125,16 @@ impl Stage {
         (sim, data)
     }
 
-    async fn on(sim: Sim, upstream: &str, variables: &[(&str, &str)], data: TempDir) -> Self {
+    async fn on(sim: Sim, upstream: &str, variables: &[(&str, &str)], data: Data) -> Self {
         let flags = Flags {
             listen: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
             upstream: Some(upstream.to_owned()),
-            data_dir: Some(data.path().to_owned()),
+            data_dir: Some(data.dir.path().to_owned()),
             observe: false,
         };
         let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let server = data.server.iter().map(|url| ("LOADLINE_STORE_URL".to_owned(), url.clone()));
+        let variables = server.chain(variables);
         let config = Config::load(None, variables, flags).expect("a valid configuration");
         let gateway = Arc::new(Gateway::new(config).expect("a gateway"));
         let server = Server::bind(Arc::clone(&gateway)).await.expect("a free port");
@@ -207,7 +225,7 @@ impl Stage {
     }
 
     pub fn data_dir(&self) -> &std::path::Path {
-        self.data.path()
+        self.data.dir.path()
     }
 }
 

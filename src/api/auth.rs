@@ -25,7 +25,7 @@ use crate::store::{Change, Store, TokenRow};
 pub const LOCAL_USER: &str = "local";
 
 /// A token that was looked up is looked up again after this: a revoked one works no longer than that.
-const TRUSTED_FOR: Duration = Duration::from_secs(2);
+const TRUSTED_FOR: Duration = Duration::from_millis(1500);
 
 /// Tokens remembered; more than this and all are looked up again.
 const MAX_KNOWN: usize = 10_000;
@@ -69,7 +69,7 @@ impl Caller {
 pub struct Keys {
     store: Arc<Store>,
     required: bool,
-    known: DashMap<[u8; 32], Known>,
+    known: Arc<DashMap<[u8; 32], Known>>,
 }
 
 #[derive(Debug, Clone)]
@@ -78,9 +78,25 @@ struct Known {
     row: Arc<TokenRow>,
 }
 
+/// Tokens that were looked up lately.
+#[derive(Debug)]
+pub(crate) struct KnownTokens(Arc<DashMap<[u8; 32], Known>>);
+
+impl KnownTokens {
+    /// All of them are looked up again.
+    pub(crate) fn clear(&self) {
+        self.0.clear();
+    }
+}
+
 impl Keys {
     pub fn new(store: Arc<Store>, required: bool) -> Self {
-        Self { store, required, known: DashMap::new() }
+        Self { store, required, known: Arc::default() }
+    }
+
+    /// What was looked up lately, for whoever hears that it may be so no longer.
+    pub(crate) fn known(&self) -> KnownTokens {
+        KnownTokens(Arc::clone(&self.known))
     }
 
     /// Lets a request in, or says why not. Takes tokens of ours out of its headers.

@@ -47,15 +47,15 @@ async fn keep(asked: &Asked<'_>, arrived: &Arrival, turn: Option<OwnedSemaphoreP
     let gateway = asked.gateway;
     let user = Arc::clone(&asked.caller.user);
     let owner = Owner { key: gateway.conversations.key(), user: &user, conversation: 0, now_ms: now_ms() };
-    let (imports, said) = arrived.imports(&owner, || gateway.store.next_conversation());
+    let failed =
+        || Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the history could not be stored: see Loadline's log");
+    let (imports, said) = arrived.imports(&owner, || gateway.store.next_conversation()).map_err(|_| failed())?;
     let store = Arc::clone(&gateway.store);
     let stored = tokio::spawn(async move {
         let _until_it_is_stored = turn;
         store.import(imports).await
     })
     .await;
-    let failed =
-        || Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the history could not be stored: see Loadline's log");
     stored.map_err(|_| failed())?.map_err(|error| {
         tracing::error!(%error, "a history could not be stored");
         failed()

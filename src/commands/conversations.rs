@@ -328,7 +328,7 @@ async fn import(data: &DataDir, file: &Path, preset: PresetName, user: &str, jso
 async fn take_in(store: &Store, arrived: &arrival::Arrival, user: &str) -> Result<Value> {
     let key = ChainKey::new(store.secret()?);
     let owner = Owner { key: &key, user, conversation: 0, now_ms: now_ms() };
-    let (imports, said) = arrived.imports(&owner, || store.next_conversation());
+    let (imports, said) = arrived.imports(&owner, || store.next_conversation())?;
     store.import(imports).await?;
     Ok(said)
 }

@@ -12,7 +12,7 @@ use super::serve::variables;
 use crate::api::token::Token;
 use crate::config::{Config, Flags};
 use crate::events::now_ms;
-use crate::store::{self, Change, Durability, NewToken, ReadOnly, Store, StoreError, open_read_only, serving_at};
+use crate::store::{Change, Home, NewToken, ReadOnly, Store, StoreError, serving_at};
 
 /// A token for one call is good for this long.
 const CALL_MS: i64 = 60_000;
@@ -56,11 +56,16 @@ impl DataDir {
         Ok(self.config()?.data_dir)
     }
 
+    /// Where everything is kept.
+    pub(super) fn home(&self) -> Result<Home> {
+        Ok(self.config()?.home())
+    }
+
     pub(super) fn read(&self) -> Result<ReadOnly> {
-        let dir = self.path()?;
-        match open_read_only(&dir) {
+        let home = self.home()?;
+        match home.open_read_only() {
             Err(StoreError::File { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-                bail!("nothing is stored in {}: `loadline serve` has not run there yet", dir.display())
+                bail!("nothing is stored in {home}: `loadline serve` has not run there yet")
             }
             other => Ok(other?),
         }
@@ -68,11 +73,12 @@ impl DataDir {
 
     /// Opens the directory for writing, or finds the server that has it.
     pub(super) fn write(&self) -> Result<Writing> {
-        let dir = self.path()?;
-        match Store::open(&dir, Durability::Full) {
+        let home = self.home()?;
+        let dir = &home.dir;
+        match home.open_for_command() {
             Ok(store) => Ok(Writing::Own(Box::new(store))),
             Err(StoreError::InUse { .. }) => {
-                let address = serving_at(&dir)
+                let address = serving_at(dir)
                     .ok_or_else(|| anyhow!("another loadline has {} open; try again in a moment", dir.display()))?;
                 Ok(Writing::Server(address))
             }
@@ -84,7 +90,7 @@ impl DataDir {
     pub(super) async fn change_beside(&self, change: Change) -> Result<()> {
         match self.write()? {
             Writing::Own(store) => Ok(store.submit(change).await?),
-            Writing::Server(_) => Ok(store::change_beside(&self.path()?, &change)?),
+            Writing::Server(_) => Ok(self.home()?.change_beside(&change)?),
         }
     }
 
@@ -101,7 +107,7 @@ impl DataDir {
 
     /// A token for a user, good until it is dropped and for no longer than `valid_ms`.
     pub(super) fn pass(&self, user: &str, scopes: &str, valid_ms: i64) -> Result<Pass> {
-        Pass::new(self.path()?, user, scopes, valid_ms)
+        Pass::new(self.home()?, user, scopes, valid_ms)
     }
 
     /// Calls the server on behalf of a user, with a token for this call only.
@@ -130,12 +136,12 @@ impl DataDir {
 
 /// A token that ends with what it was made for.
 pub(super) struct Pass {
-    dir: PathBuf,
+    home: Home,
     token: Token,
 }
 
 impl Pass {
-    fn new(dir: PathBuf, user: &str, scopes: &str, valid_ms: i64) -> Result<Self> {
+    fn new(home: Home, user: &str, scopes: &str, valid_ms: i64) -> Result<Self> {
         let token = Token::new()?;
         let new = NewToken {
             name: format!("command-{}", uuid::Uuid::now_v7().simple()),
@@ -146,8 +152,8 @@ impl Pass {
             at: now_ms(),
             expires_at: Some(now_ms() + valid_ms),
         };
-        store::change_beside(&dir, &Change::CreateToken(new))?;
-        Ok(Self { dir, token })
+        home.change_beside(&Change::CreateToken(new))?;
+        Ok(Self { home, token })
     }
 
     pub(super) fn reveal(&self) -> &str {
@@ -158,9 +164,9 @@ impl Pass {
 impl Drop for Pass {
     fn drop(&mut self) {
         // Best effort: it expires by itself.
-        let row = open_read_only(&self.dir).and_then(|store| store.token(&self.token.digest()));
+        let row = self.home.open_read_only().and_then(|store| store.token(&self.token.digest()));
         if let Ok(Some(row)) = row {
-            let _ = store::change_beside(&self.dir, &Change::ForgetToken(row.id));
+            let _ = self.home.change_beside(&Change::ForgetToken(row.id));
         }
     }
 }

@@ -15,6 +15,7 @@ use std::time::Duration;
 use crate::context::Window;
 use crate::history::intake::Limits;
 use crate::ollama::models::{ConfiguredWindow, full_name};
+use crate::store::{Address, Home};
 
 pub use raw::{Durability, LogFormat, Mode, Raw};
 pub use webhooks::{Receiver, Webhooks};
@@ -28,6 +29,7 @@ const OTHER_VARIABLES: &[&str] = &[
     "LOADLINE_TOKEN",
     // Those of the tests and their scripts.
     "LOADLINE_REQUIRE",
+    "LOADLINE_TEST_STORE",
     "LOADLINE_CACHE",
     "LOADLINE_SCREENSHOTS",
     "LOADLINE_WRITE_DOCS",
@@ -62,6 +64,8 @@ pub struct Config {
     pub webhooks: Webhooks,
     pub data_dir: PathBuf,
     pub durability: Durability,
+    /// The server that is shared with other Loadlines; none: everything is in the data directory.
+    pub server: Option<Address>,
     pub log: LogConfig,
     pub windows: Windows,
 }
@@ -196,6 +200,11 @@ impl Config {
         Self::check(raw)
     }
 
+    /// Where conversations are kept.
+    pub fn home(&self) -> Home {
+        Home { dir: self.data_dir.clone(), server: self.server.clone() }
+    }
+
     fn check(raw: Raw) -> Result<Self, ConfigError> {
         let value = |key, reason: &str| ConfigError::Value { key, reason: reason.to_owned() };
         let listen: SocketAddr = raw.server.listen.parse().map_err(|_| {
@@ -272,6 +281,7 @@ impl Config {
             webhooks: Webhooks::check(raw.webhooks)?,
             data_dir: data_dir(&raw.store.data_dir),
             durability: raw.store.durability,
+            server: server(&raw.store)?,
             log: LogConfig {
                 format: raw.log.format,
                 filter: raw.log.filter,
@@ -283,6 +293,27 @@ impl Config {
             },
         })
     }
+}
+
+/// The server that conversations are kept on.
+fn server(raw: &raw::Store) -> Result<Option<Address>, ConfigError> {
+    fn given(path: &str) -> Option<&Path> {
+        Some(path).filter(|path| !path.is_empty()).map(Path::new)
+    }
+    if raw.url.is_empty() {
+        return match given(&raw.password_file).or(given(&raw.ca_file)) {
+            Some(_) => {
+                Err(ConfigError::Value { key: "store.url", reason: "a file is for a server that it names".into() })
+            }
+            None => Ok(None),
+        };
+    }
+    let unreadable =
+        |error: std::io::Error| ConfigError::Value { key: "store.password_file", reason: error.to_string() };
+    let password = given(&raw.password_file).map(std::fs::read_to_string).transpose().map_err(unreadable)?;
+    let password = password.as_deref().map(|password| password.trim_end_matches(['\r', '\n']));
+    let address = Address::new(raw.url.reveal(), password, given(&raw.ca_file));
+    address.map(Some).map_err(|error| ConfigError::Value { key: "store.url", reason: error.to_string() })
 }
 
 /// The names that were written down, and the address itself if it is a certain one.

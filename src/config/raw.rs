@@ -218,6 +218,9 @@ pub enum Durability {
 pub struct Store {
     pub data_dir: String,
     pub durability: Durability,
+    pub url: Secret,
+    pub password_file: String,
+    pub ca_file: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -184,7 +184,11 @@ impl List {
 
 impl Arrival {
     /// What is to be stored, and what is said about it. `next` gives numbers for conversations.
-    pub fn imports(&self, owner: &Owner<'_>, mut next: impl FnMut() -> ConversationId) -> (Vec<Import>, Value) {
+    pub fn imports<E>(
+        &self,
+        owner: &Owner<'_>,
+        mut next: impl FnMut() -> Result<ConversationId, E>,
+    ) -> Result<(Vec<Import>, Value), E> {
         let (mut imports, mut made) = (Vec::new(), Vec::new());
         let mut add = |import: Import, mut about: Value| {
             about["id"] = import.conversation.into();
@@ -193,12 +197,12 @@ impl Arrival {
         };
         match self {
             Self::List(list) => {
-                let owner = Owner { conversation: next(), ..*owner };
+                let owner = Owner { conversation: next()?, ..*owner };
                 add(list.import(&owner), json!({ "id": 0, "messages": list.messages() }));
             }
             Self::Canonical { sessions, .. } => {
                 for session in sessions {
-                    let owner = Owner { conversation: next(), ..*owner };
+                    let owner = Owner { conversation: next()?, ..*owner };
                     let about = json!({
                         "id": 0, "session": session.id, "provider": session.provider, "messages": session.messages(),
                     });
@@ -210,7 +214,7 @@ impl Arrival {
         if let (Value::Object(said), Value::Object(more)) = (&mut said, self.said()) {
             said.extend(more);
         }
-        (imports, said)
+        Ok((imports, said))
     }
 
     /// What the checks said, for programs.

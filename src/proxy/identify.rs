@@ -3,6 +3,7 @@
 //! Everything is looked up for one user, so nobody can go on from, or name, what is somebody else's.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use http::StatusCode;
 use http::header::HeaderMap;
@@ -16,6 +17,9 @@ use crate::context::identity::{ConversationId, Placement};
 use crate::context::{Link, Message, Role};
 use crate::dialect::{Prompt, Request};
 use crate::store::{Store, StoreError};
+
+/// How often a checkpoint that another process writes is looked for.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 /// Finds the conversation that a request belongs to: in memory, or else in the store, or else it is new.
 pub(super) async fn identify(
@@ -41,7 +45,7 @@ pub(super) async fn identify(
     let conversation = match (named, placement) {
         (Some(named), _) => named,
         (None, Placement::Continues { conversation, .. } | Placement::Branch { conversation, .. }) => conversation,
-        (None, Placement::New) => gateway.store.next_conversation(),
+        (None, Placement::New) => gateway.store.next_conversation().map_err(|_| unreadable())?,
     };
     // What another conversation has stored is not stored in the named one.
     let placement = match placement {
@@ -73,6 +77,12 @@ async fn find(
     links: &Arc<[Link]>,
 ) -> Result<Placement, Refusal> {
     let placement = gateway.conversations.find(links);
+    if let Placement::Continues { conversation, .. } | Placement::Branch { conversation, .. } = placement
+        && renew(gateway, user, conversation).await? == Renewed::Same
+    {
+        return Ok(placement);
+    }
+    let placement = gateway.conversations.find(links);
     // Without an answer in it, nothing that is stored can be meant.
     let answered = messages.iter().any(|message| message.role == Role::Assistant);
     if placement != Placement::New || !answered {
@@ -85,10 +95,58 @@ async fn find(
     Ok(gateway.conversations.find(links))
 }
 
+/// What a look at the store has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Renewed {
+    /// Memory is as good as the store.
+    Same,
+    /// Memory was old, and is empty now.
+    Forgotten,
+}
+
+/// Forgets what memory has of a conversation if another process has changed it since, and waits, within bounds, for one
+/// that is writing its checkpoint.
+async fn renew(gateway: &Arc<Gateway>, user: &Arc<str>, conversation: ConversationId) -> Result<Renewed, Refusal> {
+    if !gateway.store.is_shared() {
+        return Ok(Renewed::Same);
+    }
+    let standing = || {
+        let store = Arc::clone(&gateway.store);
+        async move {
+            let asked = tokio::task::spawn_blocking(move || store.standing(conversation)).await;
+            asked.map_err(|_| unreadable())?.map_err(|_| unreadable())
+        }
+    };
+    let mut stands = standing().await?;
+    let waits_since = Instant::now();
+    while stands.as_ref().is_some_and(|(standing, _)| standing.checkpoint_ms.is_some())
+        && waits_since.elapsed() < gateway.config.checkpoint.wait
+    {
+        tokio::time::sleep(LOOK_AGAIN).await;
+        stands = standing().await?;
+    }
+    match stands {
+        Some((standing, true)) if standing.user == **user => Ok(Renewed::Same),
+        Some((standing, _)) => {
+            gateway.conversations.forget(conversation);
+            gateway.store.note_version(conversation, standing.version);
+            Ok(Renewed::Forgotten)
+        }
+        None => {
+            gateway.conversations.forget(conversation);
+            Ok(Renewed::Forgotten)
+        }
+    }
+}
+
 /// The conversation that the store finds for a history.
 fn stored(store: &Store, user: &str, links: &[Link]) -> Result<Option<Stored>, StoreError> {
     let reader = store.reader()?;
     let Some(found) = reader.find(user, links)? else { return Ok(None) };
+    // Before anything of it is read.
+    if let Some((standing, false)) = store.standing(found.conversation)? {
+        store.note_version(found.conversation, standing.version);
+    }
     Ok(Some(Stored {
         conversation: found.conversation,
         shared: found.index + 1,
@@ -111,6 +169,7 @@ async fn named_conversation(
     let Some(value) = headers.get("x-loadline-conversation") else { return Ok(None) };
     let not_found = || Refusal::new(StatusCode::NOT_FOUND, "there is no such conversation");
     let id: ConversationId = value.to_str().ok().and_then(|value| value.trim().parse().ok()).ok_or_else(not_found)?;
+    renew(gateway, user, id).await?;
     if let Some(owner) = gateway.conversations.owner(id) {
         return if owner == *user { Ok(Some(id)) } else { Err(not_found()) };
     }

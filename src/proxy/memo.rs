@@ -161,6 +161,13 @@ impl Memos {
         best.filter(|known| known.end >= WORTH_BYTES)
     }
 
+    /// Forgets everything.
+    pub fn clear(&self) {
+        let mut bodies = self.bodies.lock().unwrap_or_else(PoisonError::into_inner);
+        bodies.heads.clear();
+        bodies.bytes = 0;
+    }
+
     /// Forgets everything that a user has sent.
     pub fn forget(&self, user: &str) {
         let mut bodies = self.bodies.lock().unwrap_or_else(PoisonError::into_inner);

@@ -55,7 +55,7 @@ use crate::dialect::{Dialect, ErrorShape};
 use crate::events::{Events, now_ms};
 use crate::ollama::client::AddressError;
 use crate::ollama::{Models, Probe, Shelf, Upstream};
-use crate::store::{Durability, Store, StoreError};
+use crate::store::{Durability, Signal, Store, StoreError};
 use crate::telemetry::metrics::Metrics;
 use crate::webhooks::Deliveries;
 use conversations::Conversations;
@@ -79,7 +79,7 @@ pub struct Gateway {
     pub config: Config,
     pub models: Models,
     pub conversations: Arc<Conversations>,
-    pub memos: memo::Memos,
+    pub memos: Arc<memo::Memos>,
     pub checkpoints: Checkpoints,
     pub store: Arc<Store>,
     pub events: Events,
@@ -109,7 +109,7 @@ pub struct Gateway {
 pub enum StartError {
     #[error("upstream.url")]
     Upstream(#[from] AddressError),
-    #[error("store.data_dir")]
+    #[error("store")]
     Store(#[from] StoreError),
     #[error("metrics")]
     Metrics(#[from] prometheus::Error),
@@ -122,17 +122,17 @@ impl Gateway {
             config::Durability::Full => Durability::Full,
             config::Durability::Normal => Durability::Normal,
         };
-        let store = Arc::new(Store::open(&config.data_dir, durability)?);
+        let store = Arc::new(config.home().open(durability)?);
         let secret = store.secret()?;
         let key = ChainKey::new(secret);
         let metrics = Metrics::new()?;
         let commits = metrics.commits.clone();
         store.watch_commits(move |committed| commits.note(committed));
-        Ok(Self {
+        let gateway = Self {
             models: Models::new(upstream, Box::new(config.windows.clone()))
                 .with_shelf(Shelf::in_data_dir(&config.data_dir)),
             conversations: Arc::new(Conversations::new(key, config.max_conversations)),
-            memos: memo::Memos::new(blake3::derive_key("loadline bodies read before", &secret)),
+            memos: Arc::new(memo::Memos::new(blake3::derive_key("loadline bodies read before", &secret))),
             checkpoints: Checkpoints::default(),
             events: Events::new(Arc::clone(&store), metrics.events.clone()),
             long_reads: tokio::sync::Semaphore::new(LONG_READS),
@@ -148,7 +148,27 @@ impl Gateway {
             stopping: tokio_util::sync::CancellationToken::new(),
             condense_failed: Mutex::default(),
             config,
-        })
+        };
+        gateway.hear_of_others();
+        Ok(gateway)
+    }
+
+    /// Has memory keep up with what other Loadlines do on the same store.
+    fn hear_of_others(&self) {
+        let (events, keys) = (self.events.clone(), self.keys.known());
+        let (conversations, memos) = (Arc::clone(&self.conversations), Arc::clone(&self.memos));
+        let vectors = Arc::clone(&self.vectors);
+        self.store.watch_others(move |signal| match signal {
+            Signal::Events => events.wake(),
+            Signal::Tokens => keys.clear(),
+            Signal::Gone(conversation) => {
+                conversations.bury(conversation);
+                events.forget_here(conversation);
+                // Whose it was is not known here; all of it can be read again.
+                memos.clear();
+                vectors.clear();
+            }
+        });
     }
 
     pub fn upstream(&self) -> &Upstream {

@@ -178,6 +178,7 @@ impl Recording {
     fn finish(&self, status: TurnStatus, report: Option<&Report>) -> FinishTurn {
         FinishTurn {
             turn: self.id.clone(),
+            conversation: self.turn.conversation,
             at: events::now_ms(),
             status,
             answer: None,

@@ -6,11 +6,12 @@
 
 use std::collections::HashMap;
 
-use rusqlite::{Connection, Transaction, TransactionBehavior};
+use rusqlite::{Connection, TransactionBehavior};
 
 use super::apply::{apply, whole_turn};
 use super::change::Change;
 use super::error::{Failure, is_of_the_medium};
+use super::sql::Sql;
 
 /// What became of each change. An error means that nothing of all this is stored.
 pub(super) fn apply_all(
@@ -18,7 +19,7 @@ pub(super) fn apply_all(
     changes: &[Box<Change>],
 ) -> rusqlite::Result<Vec<Result<(), Failure>>> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    match together(&transaction, changes) {
+    match together(Sql::Sqlite(&transaction), changes) {
         Ok(()) => {
             transaction.commit()?;
             return Ok(changes.iter().map(|_| Ok(())).collect());
@@ -30,17 +31,17 @@ pub(super) fn apply_all(
 }
 
 /// All of them, or an error.
-fn together(transaction: &Transaction<'_>, changes: &[Box<Change>]) -> Result<(), Failure> {
+pub(super) fn together(sql: Sql<'_>, changes: &[Box<Change>]) -> Result<(), Failure> {
     let ends = ends_at_hand(changes);
     let mut made = vec![false; changes.len()];
     for (number, change) in changes.iter().enumerate() {
         match (&**change, ends.get(&number)) {
             _ if made[number] => {}
             (Change::Begin(begin), Some(&(end, finish))) => {
-                whole_turn(transaction, begin, finish)?;
+                whole_turn(sql, begin, finish)?;
                 made[end] = true;
             }
-            (change, _) => apply(transaction, change)?,
+            (change, _) => apply(sql, change)?,
         }
     }
     Ok(())
@@ -71,7 +72,7 @@ fn apart(connection: &mut Connection, changes: &[Box<Change>]) -> rusqlite::Resu
     let mut outcomes = Vec::with_capacity(changes.len());
     for change in changes {
         let savepoint = transaction.savepoint()?;
-        let outcome = apply(&savepoint, change);
+        let outcome = apply(Sql::Sqlite(&savepoint), change);
         match outcome {
             Ok(()) => savepoint.commit()?,
             Err(Failure::Sqlite(error)) if is_of_the_medium(&error) => return Err(error),

@@ -89,6 +89,8 @@ pub struct BeginTurn {
 #[derive(Debug, Clone)]
 pub struct FinishTurn {
     pub turn: String,
+    /// The one that the turn was begun in.
+    pub conversation: ConversationId,
     pub at: i64,
     pub status: TurnStatus,
     /// Stored after the turn's last message, as an answer of ours.

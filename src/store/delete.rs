@@ -6,15 +6,14 @@
 
 use std::time::Duration;
 
-use rusqlite::{Connection, params};
-
 use super::append::anchor_tag;
-use super::apply::user;
+use super::apply::{raise, user};
 use super::change::Change;
 use super::error::{Failure, Rejection};
 use super::import::NOBODY;
-use super::read::StoredLink;
+use super::sql::{Sql, values};
 use super::{Store, StoreError, index};
+use crate::context::Link;
 use crate::context::identity::ConversationId;
 
 /// The name under which the highest number ever given is kept.
@@ -23,8 +22,8 @@ pub(super) const HIGHEST_CONVERSATION: &str = "highest_conversation";
 /// Messages that go at once.
 const SLICE: u32 = 250;
 
-/// Bytes of their texts that go at once.
-const SLICE_BYTES: usize = 4 << 20;
+/// Characters of their texts that go at once, about.
+const SLICE_CHARS: i64 = 4 << 20;
 
 /// A wait when too much is to be stored.
 const QUEUE_PAUSE: Duration = Duration::from_millis(200);
@@ -60,95 +59,103 @@ impl Store {
 }
 
 /// Makes a conversation nobody's.
-pub(super) fn hide(connection: &Connection, conversation: ConversationId) -> Result<(), Failure> {
-    let nobody = user(connection, NOBODY, 0)?;
-    let mut statement = connection.prepare_cached("UPDATE conversations SET user_id = ?2 WHERE id = ?1")?;
-    match statement.execute(params![conversation, nobody])? {
+pub(super) fn hide(sql: Sql<'_>, conversation: ConversationId) -> Result<(), Failure> {
+    let nobody = user(sql, NOBODY, 0)?;
+    if let Sql::Postgres(session) = sql {
+        session.hides(conversation)?;
+    }
+    match sql.execute("UPDATE conversations SET user_id = ?2 WHERE id = ?1", values![conversation, nobody])? {
         0 => Err(Rejection::UnknownConversation(conversation).into()),
         _ => Ok(()),
     }
 }
 
 /// The conversations that are nobody's.
-pub(super) fn hidden(connection: &Connection) -> rusqlite::Result<Vec<ConversationId>> {
-    let mut statement = connection.prepare_cached(
-        "SELECT conversations.id FROM conversations JOIN users ON users.id = user_id WHERE users.name = ?1",
-    )?;
-    statement.query_map([NOBODY], |row| row.get(0))?.collect()
+pub(super) fn hidden(sql: Sql<'_>) -> Result<Vec<ConversationId>, Failure> {
+    let statement = "SELECT conversations.id FROM conversations JOIN users ON users.id = user_id WHERE users.name = ?1";
+    sql.many(statement, values![NOBODY], |row| row.get(0))
 }
 
 /// Deletes the next rows of it, and the conversation itself when there are none. Rejected when it is not there.
-pub(super) fn delete_slice(connection: &Connection, conversation: ConversationId) -> Result<(), Failure> {
-    let more = forget_texts(connection, conversation)?;
+pub(super) fn delete_slice(sql: Sql<'_>, conversation: ConversationId) -> Result<(), Failure> {
+    let more = forget_texts(sql, conversation)?;
     // In the same transaction: whoever chats next may be given the same numbers.
-    index::messages_deleted(connection)?;
+    index::messages_deleted(sql)?;
     if more {
         return Ok(());
     }
-    let systems = system_prompts(connection, conversation)?;
+    let systems = system_prompts(sql, conversation)?;
     let mut full = false;
-    for sql in TABLES {
-        full |= connection.prepare_cached(sql)?.execute(params![conversation, SLICE])? == SLICE as usize;
+    for statement in TABLES {
+        full |= sql.execute(statement, values![conversation, SLICE])? == SLICE as usize;
         if full {
             break;
         }
     }
     for system in systems {
-        let mut unused = connection.prepare_cached(
+        sql.execute(
             "DELETE FROM system_prompts WHERE id = ?1
              AND NOT EXISTS (SELECT 1 FROM turns WHERE system_id = ?1)
              AND NOT EXISTS (SELECT 1 FROM snapshots WHERE system_id = ?1)",
+            values![system],
         )?;
-        unused.execute([system])?;
     }
     if full {
         return Ok(());
     }
-    let mut highest = connection.prepare_cached(
-        "INSERT INTO settings (name, value) VALUES (?1, ?2)
-         ON CONFLICT (name) DO UPDATE SET value = max(value, excluded.value)",
-    )?;
-    highest.execute(params![HIGHEST_CONVERSATION, conversation])?;
-    match connection.prepare_cached("DELETE FROM conversations WHERE id = ?1")?.execute([conversation])? {
+    raise(sql, HIGHEST_CONVERSATION, conversation)?;
+    match sql.execute("DELETE FROM conversations WHERE id = ?1", values![conversation])? {
         0 => Err(Rejection::UnknownConversation(conversation).into()),
         _ => Ok(()),
     }
 }
 
 /// Those of the turns and snapshots that go next.
-fn system_prompts(connection: &Connection, conversation: ConversationId) -> rusqlite::Result<Vec<i64>> {
-    let mut statement = connection.prepare_cached(
+fn system_prompts(sql: Sql<'_>, conversation: ConversationId) -> Result<Vec<i64>, Failure> {
+    sql.many(
         "SELECT DISTINCT system_id FROM (
-             SELECT system_id FROM (SELECT system_id FROM turns WHERE conversation_id = ?1 LIMIT ?2)
-             UNION ALL SELECT system_id FROM (SELECT system_id FROM snapshots WHERE conversation_id = ?1 LIMIT ?2))",
-    )?;
-    statement.query_map(params![conversation, SLICE], |row| row.get(0))?.collect()
+             SELECT system_id FROM (SELECT system_id FROM turns WHERE conversation_id = ?1 LIMIT ?2) AS of_turns
+             UNION ALL
+             SELECT system_id FROM (SELECT system_id FROM snapshots WHERE conversation_id = ?1 LIMIT ?2) AS of_snapshots
+         ) AS used",
+        values![conversation, SLICE],
+        |row| row.get(0),
+    )
 }
 
 /// Deletes messages, and what finds them. The search index needs to be told what it had, and condensed texts are
 /// known by the original's digest. Whether there may be more.
-fn forget_texts(connection: &Connection, conversation: ConversationId) -> rusqlite::Result<bool> {
-    let mut texts =
-        connection.prepare_cached("SELECT id, text, link FROM messages WHERE conversation_id = ?1 LIMIT ?2")?;
-    let (mut found, mut bytes) = (Vec::<(i64, String, StoredLink)>::new(), 0);
-    let mut rows = texts.query(params![conversation, SLICE])?;
-    while let Some(row) = rows.next()?.filter(|_| bytes < SLICE_BYTES) {
-        let (id, text, link): (i64, String, StoredLink) = (row.get(0)?, row.get(1)?, row.get(2)?);
-        bytes += text.len();
-        found.push((id, text, link));
-    }
-    drop(rows);
-    let indexed = index::indexed_up_to(connection)?;
-    let mut condensed = connection.prepare_cached("DELETE FROM condensed WHERE digest = ?1")?;
-    let mut gone = connection.prepare_cached("DELETE FROM messages WHERE id = ?1")?;
-    let mut anchors = connection.prepare_cached("DELETE FROM anchors WHERE tag = ?1 AND conversation_id = ?2")?;
-    for (id, text, link) in &found {
-        anchors.execute(params![anchor_tag(&link.0), conversation])?;
-        if *id <= indexed {
-            index::remove(connection, *id, text)?;
+fn forget_texts(sql: Sql<'_>, conversation: ConversationId) -> Result<bool, Failure> {
+    let sizes = sql.many(
+        "SELECT id, length(text) FROM messages WHERE conversation_id = ?1 LIMIT ?2",
+        values![conversation, SLICE],
+        |row| Ok((row.get::<i64>(0)?, row.get::<i64>(1)?)),
+    )?;
+    let indexed = index::indexed_up_to(sql)?;
+    let (mut gone, mut chars) = (0, 0);
+    for (id, length) in &sizes {
+        if chars >= SLICE_CHARS {
+            break;
         }
-        condensed.execute([blake3::hash(text.as_bytes()).as_bytes()])?;
-        gone.execute([id])?;
+        (gone, chars) = (gone + 1, chars + length);
+        forget_text(sql, conversation, *id, indexed)?;
     }
-    Ok(found.len() == SLICE as usize || bytes >= SLICE_BYTES)
+    Ok(gone == SLICE as usize || gone < sizes.len())
+}
+
+fn forget_text(sql: Sql<'_>, conversation: ConversationId, id: i64, indexed: i64) -> Result<(), Failure> {
+    let found = sql.one("SELECT text, link FROM messages WHERE id = ?1", values![id], |row| {
+        Ok((row.get::<String>(0)?, row.get::<Link>(1)?))
+    })?;
+    let Some((text, link)) = found else { return Ok(()) };
+    sql.execute(
+        "DELETE FROM anchors WHERE tag = ?1 AND conversation_id = ?2",
+        values![anchor_tag(&link), conversation],
+    )?;
+    if id <= indexed {
+        index::remove(sql, id, &text)?;
+    }
+    sql.execute("DELETE FROM condensed WHERE digest = ?1", values![blake3::hash(text.as_bytes()).as_bytes()])?;
+    sql.execute("DELETE FROM messages WHERE id = ?1", values![id])?;
+    Ok(())
 }

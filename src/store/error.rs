@@ -7,8 +7,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use postgres::error::SqlState;
 use rusqlite::ErrorCode;
 
+use super::postgres::Address;
 use crate::context::identity::ConversationId;
 
 #[derive(Debug, Clone, thiserror::Error)]
@@ -38,6 +40,14 @@ pub enum StoreError {
     ReadOnly { path: PathBuf },
     #[error("another loadline is serving from this data directory ({} is locked): stop it, or set another store.data_dir", path.display())]
     InUse { path: PathBuf },
+    #[error("the database {place}: {reason}")]
+    Server { place: String, reason: String },
+    #[error("the database {place} cannot be reached ({reason}): is PostgreSQL running there? (store.url)")]
+    Away { place: String, reason: String },
+    #[error(
+        "the database {place} has tables of somebody else's: it was left as it is; give Loadline a database, or a schema (?options=-csearch_path%3DNAME), of its own"
+    )]
+    ServerNotOurs { place: String },
     #[error("SQLite {found} has known faults: build with 3.51.3 or later")]
     OldLibrary { found: &'static str },
     #[error("too much is waiting to be stored: the disk is too slow or stuck; try again later")]
@@ -71,6 +81,8 @@ pub enum Rejection {
     ForeignConversation(ConversationId),
     #[error("checkpoint {0} belongs to another conversation")]
     ForeignCheckpoint(String),
+    #[error("it does not fit what is stored: {0}")]
+    DoesNotFit(String),
 }
 
 impl StoreError {
@@ -89,11 +101,28 @@ impl StoreError {
     }
 }
 
-/// Why one change was not made.
+impl StoreError {
+    /// Says what a server says, without the values that it may quote.
+    pub(super) fn server(address: &Address, error: &postgres::Error) -> Self {
+        let (place, reason) = (address.to_string(), in_short(error));
+        if is_lost(error) { Self::Away { place, reason } } else { Self::Server { place, reason } }
+    }
+}
+
+/// Why one change was not made, or one question not answered.
 #[derive(Debug)]
 pub(super) enum Failure {
     Sqlite(rusqlite::Error),
+    Postgres(postgres::Error),
     Rejected(Rejection),
+    /// What is stored is not what it must be.
+    Odd(&'static str),
+}
+
+impl From<postgres::Error> for Failure {
+    fn from(error: postgres::Error) -> Self {
+        Self::Postgres(error)
+    }
 }
 
 impl From<rusqlite::Error> for Failure {
@@ -112,8 +141,79 @@ impl Failure {
     pub(super) fn at(self, path: &Path) -> StoreError {
         match self {
             Self::Sqlite(error) => StoreError::database(path, error),
+            Self::Postgres(error) => StoreError::Server { place: path.display().to_string(), reason: in_short(&error) },
             Self::Rejected(rejection) => rejection.into(),
+            Self::Odd(reason) => StoreError::Corrupt { path: path.to_owned(), detail: reason.to_owned() },
         }
+    }
+
+    /// The same on a server.
+    pub(super) fn on(self, address: &Address) -> StoreError {
+        match self {
+            Self::Postgres(error) => StoreError::server(address, &error),
+            other => other.at(Path::new(&address.to_string())),
+        }
+    }
+
+    /// Whether the change is at fault, and neither its neighbours nor the medium.
+    pub(super) fn is_of_the_change(&self) -> bool {
+        match self {
+            Self::Sqlite(error) => !is_of_the_medium(error),
+            Self::Postgres(error) => {
+                error.code().is_some_and(|code| code.code().starts_with("22") || code.code().starts_with("23"))
+            }
+            Self::Rejected(_) | Self::Odd(_) => true,
+        }
+    }
+
+    /// Whether the connection is gone, or leads to where nothing can be written any more.
+    pub(super) fn is_lost(&self) -> bool {
+        matches!(self, Self::Postgres(error) if is_lost(error))
+    }
+
+    /// Whether another transaction was in the way, and this one can be done again.
+    pub(super) fn is_conflict(&self) -> bool {
+        const CODES: [SqlState; 3] =
+            [SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED, SqlState::LOCK_NOT_AVAILABLE];
+        matches!(self, Self::Postgres(error) if error.code().is_some_and(|code| CODES.contains(code)))
+    }
+
+    pub(super) fn in_short(&self) -> String {
+        match self {
+            Self::Sqlite(error) => error.to_string(),
+            Self::Postgres(error) => in_short(error),
+            Self::Rejected(rejection) => rejection.to_string(),
+            Self::Odd(reason) => (*reason).to_owned(),
+        }
+    }
+}
+
+fn is_lost(error: &postgres::Error) -> bool {
+    /// Shut down, crashed, not up yet, given up on, or a standby by now; and all of class 08.
+    const CODES: [SqlState; 6] = [
+        SqlState::ADMIN_SHUTDOWN,
+        SqlState::CRASH_SHUTDOWN,
+        SqlState::CANNOT_CONNECT_NOW,
+        SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
+        SqlState::READ_ONLY_SQL_TRANSACTION,
+        SqlState::TOO_MANY_CONNECTIONS,
+    ];
+    match error.code() {
+        Some(code) => CODES.contains(code) || code.code().starts_with("08"),
+        None => {
+            let source = std::error::Error::source(error);
+            error.is_closed()
+                || source.is_some_and(|source| source.is::<io::Error>())
+                || error.to_string().contains("connect")
+        }
+    }
+}
+
+/// A server quotes values in its details, never in its message.
+fn in_short(error: &postgres::Error) -> String {
+    match error.as_db_error() {
+        Some(said) => format!("{} ({})", said.message(), said.code().code()),
+        None => crate::ollama::client::deepest(error),
     }
 }
 

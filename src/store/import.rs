@@ -3,12 +3,11 @@
 //! A large one would hold up everybody's commits, so it is written in slices, and belongs to nobody until it is
 //! complete. What a crash leaves behind is nobody's, and is removed at the next start.
 
-use rusqlite::{Connection, params};
-
 use super::append::{Origin, require, step};
 use super::apply::{open_conversation, system_prompt, user};
 use super::change::{Change, NewMessage};
 use super::error::Failure;
+use super::sql::{Sql, values};
 use super::{Store, StoreError};
 use crate::context::Link;
 use crate::context::identity::ConversationId;
@@ -137,53 +136,58 @@ impl ImportedLine {
 }
 
 /// Makes a conversation of nobody's.
-pub(super) fn begin(connection: &Connection, import: &Import) -> Result<(), Failure> {
-    open_conversation(connection, import.conversation, NOBODY, &import.model, import.at..=import.at)?;
-    connection
-        .prepare_cached("UPDATE conversations SET session = ?2, provider = ?3, intake = ?4 WHERE id = ?1")?
-        .execute(params![import.conversation, import.session, import.provider, import.intake])?;
+pub(super) fn begin(sql: Sql<'_>, import: &Import) -> Result<(), Failure> {
+    open_conversation(sql, import.conversation, NOBODY, &import.model, import.at..=import.at)?;
+    if let Sql::Postgres(session) = sql {
+        session.hides(import.conversation)?;
+    }
+    sql.execute(
+        "UPDATE conversations SET session = ?2, provider = ?3, intake = ?4 WHERE id = ?1",
+        values![import.conversation, &import.session, &import.provider, &import.intake],
+    )?;
     Ok(())
 }
 
-pub(super) fn add_slice(connection: &Connection, slice: &ImportedSlice) -> Result<(), Failure> {
+pub(super) fn add_slice(sql: Sql<'_>, slice: &ImportedSlice) -> Result<(), Failure> {
     for (number, line) in slice.lines.iter().enumerate() {
-        let mut end = line.after.map(|link| require(connection, slice.conversation, link)).transpose()?;
+        let mut end = line.after.map(|link| require(sql, slice.conversation, link)).transpose()?;
         for message in &line.messages {
             let origin = Origin { at: message.at, answer: message.answer };
-            end = Some(step(connection, slice.conversation, end, &message.message, origin)?);
+            end = Some(step(sql, slice.conversation, end, &message.message, origin)?);
         }
         if let Some(written) = &line.written {
-            let mut statement = connection.prepare_cached(
-                "INSERT INTO imported_lines (conversation_id, number, branch_id, last_seq, line)
-                 VALUES (?1, ?2, ?3, ?4, ?5)",
-            )?;
             let (branch, seq) = (end.map(|end| end.branch), end.map_or(0, |end| end.seq));
             let number = (slice.first + number) as i64;
-            statement.execute(params![slice.conversation, number, branch, seq, written])?;
+            sql.execute(
+                "INSERT INTO imported_lines (conversation_id, number, branch_id, last_seq, line)
+                 VALUES (?1, ?2, ?3, ?4, ?5)",
+                values![slice.conversation, number, branch, seq, written],
+            )?;
         }
     }
     Ok(())
 }
 
 /// Gives the conversations to their users, with a turn that says how they came.
-pub(super) fn end(connection: &Connection, imports: &[Import]) -> Result<(), Failure> {
+pub(super) fn end(sql: Sql<'_>, imports: &[Import]) -> Result<(), Failure> {
     for import in imports {
-        let owner = user(connection, &import.user, import.at)?;
-        connection
-            .prepare_cached("UPDATE conversations SET user_id = ?2 WHERE id = ?1")?
-            .execute(params![import.conversation, owner])?;
-        let mut statement = connection.prepare_cached(
+        let owner = user(sql, &import.user, import.at)?;
+        sql.execute("UPDATE conversations SET user_id = ?2 WHERE id = ?1", values![import.conversation, owner])?;
+        let newest = sql.one(
+            "SELECT branch_id, seq FROM branches JOIN messages ON branch_id = branches.id
+                 AND seq = (SELECT max(seq) FROM messages WHERE branch_id = branches.id)
+             WHERE branches.conversation_id = ?1 ORDER BY messages.id DESC LIMIT 1",
+            values![import.conversation],
+            |row| Ok((row.get::<i64>(0)?, row.get::<i64>(1)?)),
+        )?;
+        let system = system_prompt(sql, import.conversation, &import.system)?;
+        let (branch, seq) = (newest.map(|(branch, _)| branch), newest.map_or(0, |(_, seq)| seq));
+        sql.execute(
             "INSERT INTO turns (id, conversation_id, branch_id, last_seq, at, finished_at, model, dialect, status,
                  system_id)
-             SELECT ?1, ?2, newest.branch_id, coalesce(newest.seq, 0), ?3, ?3, ?4, 'import', 'complete', ?5
-             FROM (SELECT 1) LEFT JOIN (
-                 SELECT branch_id, seq FROM branches JOIN messages ON branch_id = branches.id
-                     AND seq = (SELECT max(seq) FROM messages WHERE branch_id = branches.id)
-                 WHERE branches.conversation_id = ?2 ORDER BY messages.id DESC LIMIT 1
-             ) AS newest",
+             VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6, 'import', 'complete', ?7)",
+            values![&import.turn, import.conversation, branch, seq, import.at, &import.model, system],
         )?;
-        let system = system_prompt(connection, &import.system)?;
-        statement.execute(params![import.turn, import.conversation, import.at, import.model, system])?;
     }
     Ok(())
 }

@@ -2,7 +2,8 @@
 //! that identity is made with.
 //!
 //! One SQLite file in a directory that only its owner can read, written by one thread (see `writer`)
-//! and read by many connections. Nothing here makes ids or reads the clock, and nothing that was stored
+//! and read by many connections; or a PostgreSQL server that several processes share (see `postgres`). What is
+//! written and read is the same (`apply`, `read`), in statements that both understand (`sql`). Nothing here makes ids or reads the clock, and nothing that was stored
 //! is ever overwritten by something shorter. A file that cannot be trusted is refused, not repaired.
 
 mod ack;
@@ -15,11 +16,14 @@ mod disk;
 mod error;
 mod health;
 mod held;
+mod home;
 mod import;
 mod index;
 mod open;
+mod postgres;
 mod read;
 mod secret;
+mod sql;
 #[cfg(test)]
 mod tests;
 mod tokens;
@@ -32,6 +36,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::mpsc::{self, SyncSender, TrySendError};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
@@ -42,23 +47,30 @@ pub use change::{
 pub use disk::{Disk, disk};
 pub use error::{Rejection, StoreError};
 pub use health::{Committed, Stats};
+pub use home::Home;
 pub use import::{Import, ImportedLine, ImportedMessage, ImportedSlice};
 pub use open::Checked;
+pub use postgres::{Address, AddressError, Signal};
 pub use read::{
     CheckpointRow, ConversationRow, Counts, EventRow, Found, Hit, ImportedLineRow, MessageRow, ReadOnly, Reader, Reads,
-    ReceiptRow, RecentLimit, SnapshotRow, TokenRow, TurnRow, open_read_only,
+    ReceiptRow, RecentLimit, SnapshotRow, Standing, TokenRow, TurnRow, open_read_only, open_server_read_only,
 };
 pub use tokens::NewToken;
 
 use crate::context::identity::ConversationId;
 use health::Health;
 use held::Begun;
-use read::Pool;
+use postgres::Replica;
+use read::{Pool, Source};
 use write_back::WriteBack;
 use writer::{Job, MAX_WAITING, Then, Writer};
 
 /// Bytes that may wait to be stored, whatever their number.
 const MAX_WAITING_BYTES: usize = 256 << 20;
+
+/// Connections that write to a server. Each takes a conversation's changes there and back in turn, so that more of them
+/// help where the way is long; the server commits what they bring together.
+const LANES: usize = 4;
 
 /// What a commit waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -82,24 +94,43 @@ pub fn change_beside(dir: &Path, change: &Change) -> Result<(), StoreError> {
     let mut connection = open::beside(dir)?;
     let mut write = || {
         let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
-        apply::apply(&transaction, change)?;
+        apply::apply(sql::Sql::Sqlite(&transaction), change)?;
         transaction.commit().map_err(error::Failure::from)
     };
     write().map_err(|failure| failure.at(&path))
 }
 
-/// The data directory of a serving process. No other can open it meanwhile.
+/// The store of a serving process: a data directory that no other can open meanwhile, and what is in it or on a server.
 #[derive(Debug)]
 pub struct Store {
     dir: PathBuf,
-    next_conversation: AtomicI64,
+    engine: Engine,
     health: Arc<Health>,
     readers: Pool,
+    /// Those who write: one for a file, a few for a server.
+    lanes: Vec<Lane>,
+    /// Let go of last, when the threads have ended. Commands beside a server have none.
+    lock: Option<File>,
+}
+
+#[derive(Debug)]
+enum Engine {
+    Sqlite { next_conversation: AtomicI64 },
+    Postgres(Arc<Replica>),
+}
+
+/// Somebody who writes, and what waits for that.
+#[derive(Debug)]
+struct Lane {
     queue: Option<SyncSender<Job>>,
     begun: Arc<Begun>,
     thread: Option<JoinHandle<()>>,
-    /// Let go of last, when the thread has ended.
-    lock: File,
+}
+
+impl Lane {
+    fn is_gone(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
 }
 
 impl Store {
@@ -109,7 +140,7 @@ impl Store {
         let lock = open::lock(dir)?;
         let connection = open::writer(dir, durability)?;
         let path = open::database_path(dir);
-        let readers = Pool::new(dir);
+        let readers = Pool::new(Source::Directory(dir.to_owned()));
         let newest = readers.get()?.newest_conversation()?;
         let health = Arc::new(Health::default());
         let (queue, jobs) = mpsc::sync_channel(MAX_WAITING);
@@ -118,31 +149,119 @@ impl Store {
         let aside = Some(WriteBack::start(open::beside(dir)?, &path, Arc::clone(&health))?);
         let writer = Writer { connection, path: path.clone(), queue: jobs, begun: waiting, health: watched, aside };
         let thread = thread::Builder::new().name("store".to_owned()).spawn(move || writer.run());
+        let thread = Some(thread.map_err(|error| StoreError::file(&path, error))?);
         Ok(Self {
             dir: dir.to_owned(),
-            next_conversation: AtomicI64::new(newest + 1),
+            engine: Engine::Sqlite { next_conversation: AtomicI64::new(newest + 1) },
             health,
             readers,
-            queue: Some(queue),
-            begun,
-            thread: Some(thread.map_err(|error| StoreError::file(&path, error))?),
-            lock,
+            lanes: vec![Lane { queue: Some(queue), begun, thread }],
+            lock: Some(lock),
+        })
+    }
+
+    /// Joins the Loadlines that share a server. The directory is for what is this process's own.
+    pub fn connect(dir: &Path, address: Address) -> Result<Self, StoreError> {
+        open::make_dir(dir)?;
+        let lock = open::lock(dir)?;
+        let mut store = Self::connect_beside(dir, address)?;
+        store.lock = Some(lock);
+        Ok(store)
+    }
+
+    /// The same for a command, which may run beside a serving process that has the directory.
+    pub fn connect_beside(dir: &Path, address: Address) -> Result<Self, StoreError> {
+        let source = Source::Server(Arc::new(address.clone()));
+        let replica = Replica::join(address)?;
+        let health = Arc::new(Health::default());
+        let mut lanes = Vec::with_capacity(LANES);
+        for lane in 0..LANES {
+            let (queue, jobs) = mpsc::sync_channel(MAX_WAITING);
+            let begun = Arc::new(Begun::default());
+            let writer = postgres::Writer {
+                replica: Arc::clone(&replica),
+                lane,
+                queue: jobs,
+                begun: Arc::clone(&begun),
+                health: Arc::clone(&health),
+            };
+            let thread = thread::Builder::new().name(format!("store-{lane}")).spawn(move || writer.run());
+            let thread = Some(thread.map_err(|error| StoreError::file(dir, error))?);
+            lanes.push(Lane { queue: Some(queue), begun, thread });
+        }
+        Ok(Self {
+            dir: dir.to_owned(),
+            engine: Engine::Postgres(replica),
+            health,
+            readers: Pool::new(source),
+            lanes,
+            lock: None,
         })
     }
 
     /// The secret of this installation, made on first use.
     pub fn secret(&self) -> Result<[u8; 32], StoreError> {
-        secret::read_or_make(&self.dir)
+        match &self.engine {
+            Engine::Sqlite { .. } => secret::read_or_make(&self.dir),
+            Engine::Postgres(replica) => replica.secret(),
+        }
     }
 
     /// Says where the process that has the directory can be reached, for commands that want to change things.
     pub fn announce(&self, address: &str) -> Result<(), StoreError> {
-        open::announce(&self.dir, &self.lock, address)
+        self.lock.as_ref().map_or(Ok(()), |lock| open::announce(&self.dir, lock, address))
     }
 
     /// A number that no stored conversation has.
-    pub fn next_conversation(&self) -> ConversationId {
-        self.next_conversation.fetch_add(1, Ordering::Relaxed)
+    pub fn next_conversation(&self) -> Result<ConversationId, StoreError> {
+        match &self.engine {
+            Engine::Sqlite { next_conversation } => Ok(next_conversation.fetch_add(1, Ordering::Relaxed)),
+            Engine::Postgres(replica) => replica.next_conversation(),
+        }
+    }
+
+    /// Whether others may change what is stored.
+    pub fn is_shared(&self) -> bool {
+        matches!(self.engine, Engine::Postgres(_))
+    }
+
+    /// How a conversation stands where others may have changed it, and whether that is as this process knows it; none
+    /// if it is not there. If nobody else can change it, nothing is asked, and nothing said.
+    pub fn standing(&self, conversation: ConversationId) -> Result<Option<(Standing, bool)>, StoreError> {
+        match &self.engine {
+            Engine::Sqlite { .. } => Ok(None),
+            Engine::Postgres(replica) => replica.standing(conversation),
+        }
+    }
+
+    /// What was remembered of a conversation is forgotten, and what is read now is at least of this version.
+    pub fn note_version(&self, conversation: ConversationId, version: i64) {
+        if let Engine::Postgres(replica) = &self.engine {
+            replica.note_version(conversation, version);
+        }
+    }
+
+    /// Takes what only one process may have at a time, or keeps it for longer. Whether it was to be had.
+    pub fn lease(&self, name: &str, time: Duration) -> Result<bool, StoreError> {
+        match &self.engine {
+            Engine::Sqlite { .. } => Ok(true),
+            Engine::Postgres(replica) => replica.lease(name, time),
+        }
+    }
+
+    /// Gives it back.
+    pub fn release(&self, name: &str) -> Result<(), StoreError> {
+        match &self.engine {
+            Engine::Sqlite { .. } => Ok(()),
+            Engine::Postgres(replica) => replica.release(name),
+        }
+    }
+
+    /// Has what others do told to somebody. The first who asks is told.
+    pub fn watch_others(&self, watcher: impl Fn(Signal) + Send + Sync + 'static) {
+        if let Engine::Postgres(replica) = &self.engine {
+            replica.watch(Box::new(watcher));
+        }
     }
 
     /// Hands a change to the writer, at once; changes are made in the order they are submitted in. If
@@ -167,7 +286,8 @@ impl Store {
         if !self.health.is_trusted() {
             return refuse(then, self.health.untrusted(&open::database_path(&self.dir)));
         }
-        let Some(queue) = &self.queue else { return refuse(then, StoreError::Stopped) };
+        let lane = &self.lanes[lane_of(&change, self.lanes.len())];
+        let Some(queue) = &lane.queue else { return refuse(then, StoreError::Stopped) };
         let bytes = change.bytes();
         if !self.health.admit(bytes, MAX_WAITING_BYTES) {
             return refuse(then, StoreError::QueueFull);
@@ -176,11 +296,11 @@ impl Store {
         let mut job = Job { change: Box::new(change), then, done };
         if held::may_wait(&job.change) {
             // Nobody would ever look.
-            if self.thread.as_ref().is_none_or(JoinHandle::is_finished) {
+            if lane.is_gone() {
                 self.health.taken(bytes);
                 return refuse(job.then, StoreError::Stopped);
             }
-            if !self.begun.add(job) {
+            if !lane.begun.add(job) {
                 return Ack::waiting(ack);
             }
             // Nothing to store: only a word that there is something.
@@ -205,7 +325,7 @@ impl Store {
 
     /// Whether the last commit went well and the writer is there.
     pub fn healthy(&self) -> bool {
-        self.health.is_well() && self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+        self.health.is_well() && !self.lanes.iter().any(Lane::is_gone)
     }
 
     /// A connection to read with, given back when it is dropped.
@@ -238,9 +358,36 @@ impl Drop for Store {
     fn drop(&mut self) {
         // The writer must be the last to close, because only it can empty the write-ahead log.
         self.readers.close();
-        self.queue = None;
-        if let Some(thread) = self.thread.take() {
+        self.lanes.iter_mut().for_each(|lane| lane.queue = None);
+        for thread in self.lanes.iter_mut().filter_map(|lane| lane.thread.take()) {
             let _ = thread.join();
         }
+        if let Engine::Postgres(replica) = &self.engine {
+            replica.leave();
+        }
     }
+}
+
+/// Who writes a change: all that concerns one conversation is written in its order, by the same.
+fn lane_of(change: &Change, lanes: usize) -> usize {
+    let conversation = match change {
+        Change::Begin(begin) => begin.conversation,
+        Change::Finish(finish) => finish.conversation,
+        Change::Compaction(compaction) => compaction.conversation,
+        Change::Event(event) => event.conversation.unwrap_or(0),
+        Change::ImportSlice(slice) => slice.conversation,
+        Change::ImportBegin(import) => import.conversation,
+        Change::Hide(conversation) | Change::DeleteSlice(conversation) => *conversation,
+        // Whoever submits these waits for what they rest on.
+        Change::ImportEnd(_)
+        | Change::Index
+        | Change::CreateToken(_)
+        | Change::RevokeToken { .. }
+        | Change::TokenUsed { .. }
+        | Change::ForgetToken(_)
+        | Change::Condensed { .. }
+        | Change::Cursor { .. }
+        | Change::Wake => 0,
+    };
+    usize::try_from(conversation).unwrap_or(0) % lanes
 }

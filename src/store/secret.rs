@@ -16,15 +16,21 @@ pub(super) fn read_or_make(dir: &Path) -> Result<[u8; 32], StoreError> {
     match File::open(&path) {
         Ok(mut file) => file.read_exact(&mut secret).map_err(error)?,
         Err(missing) if missing.kind() == io::ErrorKind::NotFound => {
-            for half in secret.chunks_mut(16) {
-                half.copy_from_slice(uuid::Uuid::new_v4().as_bytes());
-            }
-            secret = blake3::derive_key("loadline identity chain", &secret);
+            secret = new();
             write_new(dir, &path, &secret).map_err(error)?;
         }
         Err(other) => return Err(error(other)),
     }
     Ok(secret)
+}
+
+/// One that nobody has.
+pub(super) fn new() -> [u8; 32] {
+    let mut random = [0; 32];
+    for half in random.chunks_mut(16) {
+        half.copy_from_slice(uuid::Uuid::new_v4().as_bytes());
+    }
+    blake3::derive_key("loadline identity chain", &random)
 }
 
 /// All or nothing: a file under its name is a whole file.

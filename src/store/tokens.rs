@@ -1,9 +1,8 @@
 //! Tokens, as far as they are stored: a digest, whose it is, and what it is good for.
 
-use rusqlite::{Connection, params};
-
 use super::apply::user;
 use super::error::{Failure, Rejection};
+use super::sql::{Sql, values};
 
 /// A token to be known from now on. The token itself never comes here.
 #[derive(Debug, Clone)]
@@ -19,40 +18,37 @@ pub struct NewToken {
     pub expires_at: Option<i64>,
 }
 
-pub(super) fn create(connection: &Connection, token: &NewToken) -> Result<(), Failure> {
-    let owner = user(connection, &token.user, token.at)?;
+pub(super) fn create(sql: Sql<'_>, token: &NewToken) -> Result<(), Failure> {
+    let owner = user(sql, &token.user, token.at)?;
     // What has expired is not in the way.
-    connection
-        .prepare_cached(
-            "UPDATE tokens SET revoked_at = expires_at WHERE name = ?1 AND revoked_at IS NULL AND expires_at <= ?2",
-        )?
-        .execute(params![token.name, token.at])?;
-    let mut insert = connection.prepare_cached(
+    sql.execute(
+        "UPDATE tokens SET revoked_at = expires_at WHERE name = ?1 AND revoked_at IS NULL AND expires_at <= ?2",
+        values![&token.name, token.at],
+    )?;
+    let made = sql.execute(
         "INSERT INTO tokens (user_id, name, digest, hint, scopes, created_at, expires_at)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT DO NOTHING",
+        values![owner, &token.name, &token.digest, &token.hint, &token.scopes, token.at, token.expires_at],
     )?;
-    let values = params![owner, token.name, token.digest, token.hint, token.scopes, token.at, token.expires_at];
-    match insert.execute(values)? {
+    match made {
         0 => Err(Rejection::TokenExists(token.name.clone()).into()),
         _ => Ok(()),
     }
 }
 
-pub(super) fn revoke(connection: &Connection, id: i64, at: i64) -> Result<(), Failure> {
-    let mut statement =
-        connection.prepare_cached("UPDATE tokens SET revoked_at = ?2 WHERE id = ?1 AND revoked_at IS NULL")?;
-    match statement.execute([id, at])? {
+pub(super) fn revoke(sql: Sql<'_>, id: i64, at: i64) -> Result<(), Failure> {
+    match sql.execute("UPDATE tokens SET revoked_at = ?2 WHERE id = ?1 AND revoked_at IS NULL", values![id, at])? {
         0 => Err(Rejection::UnknownToken.into()),
         _ => Ok(()),
     }
 }
 
-pub(super) fn used(connection: &Connection, id: i64, at: i64) -> Result<(), Failure> {
-    connection.prepare_cached("UPDATE tokens SET last_used_at = ?2 WHERE id = ?1")?.execute([id, at])?;
+pub(super) fn used(sql: Sql<'_>, id: i64, at: i64) -> Result<(), Failure> {
+    sql.execute("UPDATE tokens SET last_used_at = ?2 WHERE id = ?1", values![id, at])?;
     Ok(())
 }
 
-pub(super) fn forget(connection: &Connection, id: i64) -> Result<(), Failure> {
-    connection.prepare_cached("DELETE FROM tokens WHERE id = ?1")?.execute([id])?;
+pub(super) fn forget(sql: Sql<'_>, id: i64) -> Result<(), Failure> {
+    sql.execute("DELETE FROM tokens WHERE id = ?1", values![id])?;
     Ok(())
 }

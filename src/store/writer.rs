@@ -19,6 +19,7 @@ use super::change::Change;
 use super::error::{Failure, is_failed_sync};
 use super::health::Health;
 use super::held::{Begun, Held};
+use super::sql::Sql;
 use super::write_back::WriteBack;
 use super::{delete, index, open};
 use crate::context::identity::ConversationId;
@@ -104,7 +105,7 @@ impl Writer {
     pub(super) fn run(mut self) {
         // A process that was killed may have left what it was deleting, or taking in, and what it deleted in the log.
         // Whatever is nobody's now is not an import under way: nobody could submit one yet.
-        let leftovers = delete::hidden(&self.connection).unwrap_or_default();
+        let leftovers = delete::hidden(Sql::Sqlite(&self.connection)).unwrap_or_default();
         let mut chores = Chores { index: true, truncate: true, leftovers, ..Chores::default() };
         self.truncate(&mut chores);
         let mut held = Held::default();
@@ -214,14 +215,14 @@ impl Writer {
         let Some(hidden) = chores.leftovers.last().copied() else { return };
         let mut remove = || -> Result<(), Failure> {
             let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            delete::delete_slice(&transaction, hidden)?;
+            delete::delete_slice(Sql::Sqlite(&transaction), hidden)?;
             Ok(transaction.commit()?)
         };
         match remove() {
             Ok(()) => chores.truncate = true,
             Err(Failure::Rejected(_)) => drop(chores.leftovers.pop()),
-            Err(Failure::Sqlite(error)) => {
-                let error = self.failed(error);
+            Err(failure) => {
+                let error = self.failed_with(failure);
                 tracing::error!(%error, conversation = hidden, "what a crash left of a conversation could not be removed");
                 chores.leftovers.pop();
             }
@@ -232,13 +233,13 @@ impl Writer {
     fn index_slice(&mut self) -> bool {
         let mut indexed = || {
             let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            let more = index::add_slice(&transaction)?;
+            let more = index::add_slice(Sql::Sqlite(&transaction))?;
             transaction.commit()?;
             Ok(more)
         };
-        let outcome: rusqlite::Result<bool> = indexed();
-        outcome.unwrap_or_else(|error| {
-            let error = self.failed(error);
+        let outcome: Result<bool, Failure> = indexed();
+        outcome.unwrap_or_else(|failure| {
+            let error = self.failed_with(failure);
             tracing::warn!(%error, "the search index could not be brought up to date");
             false
         })
@@ -284,6 +285,13 @@ impl Writer {
         outcomes
             .map(|outcomes| outcomes.into_iter().map(|one| one.map_err(|failure| failure.at(&self.path))).collect())
             .map_err(|error| self.failed(error))
+    }
+
+    fn failed_with(&self, failure: Failure) -> StoreError {
+        match failure {
+            Failure::Sqlite(error) => self.failed(error),
+            other => other.at(&self.path),
+        }
     }
 
     fn failed(&self, error: rusqlite::Error) -> StoreError {

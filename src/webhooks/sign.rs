@@ -26,6 +26,11 @@ impl Secret {
         self.0.is_empty()
     }
 
+    /// What it is; for those who use it, not for those who tell.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+
     fn hidden(&self) -> &'static str {
         if self.is_empty() { "" } else { "(not shown)" }
     }

@@ -103,7 +103,7 @@ fn new_message(said: &Said, link: Link) -> NewMessage {
 
 /// Stores a conversation as chats do: the user's part, then the answer.
 fn store_chat(store: &Store, key: &ChainKey, history: &[Said], gaps_ms: &[i64]) -> i64 {
-    let id = store.next_conversation();
+    let id = store.next_conversation().expect("a number");
     let mut link = key.start("local");
     let mut at = 1_767_000_000_000;
     for (number, said) in history.iter().enumerate() {
@@ -128,6 +128,7 @@ fn store_chat(store: &Store, key: &ChainKey, history: &[Said], gaps_ms: &[i64]) 
         };
         drop(store.submit(Change::Begin(begin)));
         let finish = FinishTurn {
+            conversation: id,
             turn,
             at,
             status: if number % 5 == 4 { TurnStatus::Cancelled } else { TurnStatus::Complete },
@@ -154,7 +155,7 @@ fn exported(store: &Store, id: i64) -> String {
 
 fn import(store: &Store, key: &ChainKey, lines: &str) -> i64 {
     let (sessions, _) = sessions(lines.as_bytes(), &options()).expect("valid");
-    let conversation = store.next_conversation();
+    let conversation = store.next_conversation().expect("a number");
     let owner = Owner { key, user: "somebody", conversation, now_ms: 1_767_000_000_000 };
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     runtime.block_on(store.import(vec![sessions[0].import(&owner)])).expect("stored");

@@ -137,17 +137,17 @@ impl Doctor {
 
 /// The store, looked at on a thread of its own: a disk that hangs must not keep this process.
 async fn stored(config: &Config) -> (Vec<Check>, Past) {
-    let (dir, auth_required) = (config.data_dir.clone(), config.auth_required);
+    let (home, auth_required) = (config.home(), config.auth_required);
     let (done, looked) = tokio::sync::oneshot::channel();
     let started = std::thread::Builder::new().spawn(move || {
-        let _nobody_waits = done.send(store::look(&dir, auth_required));
+        let _nobody_waits = done.send(store::look(&home, auth_required));
     });
     let looked = match started {
         Ok(_) => tokio::time::timeout(STORE_TIME, looked).await.ok().and_then(Result::ok),
         Err(_) => None,
     };
     looked.unwrap_or_else(|| {
-        let seen = format!("{} does not answer", config.data_dir.display());
+        let seen = format!("{} does not answer", config.home());
         let mend = "look at that disk (`df`, `dmesg`); set store.data_dir (LOADLINE_STORE_DATA_DIR) to a local one if it is a network's";
         (vec![Check::fail("directory", seen, mend)], Past::default())
     })

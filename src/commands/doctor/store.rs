@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::finding::Check;
 use super::tokens::{file_token, first_token, tokens};
 use crate::events::now_ms;
-use crate::store::{Checked, Disk, ReadOnly, RecentLimit, StoreError, disk, open_read_only};
+use crate::store::{Address, Checked, Disk, Home, ReadOnly, RecentLimit, StoreError, disk};
 
 const CHECK_TIME: Duration = Duration::from_secs(5);
 
@@ -35,7 +35,8 @@ pub(super) struct Past {
 }
 
 /// Everything about the directory. Waits for the disk.
-pub(super) fn look(dir: &Path, auth_required: bool) -> (Vec<Check>, Past) {
+pub(super) fn look(home: &Home, auth_required: bool) -> (Vec<Check>, Past) {
+    let dir = home.dir.as_path();
     let metadata = match fs::metadata(dir) {
         Ok(metadata) => metadata,
         Err(error) => return (vec![missing(dir, &error)], Past::default()),
@@ -52,10 +53,12 @@ pub(super) fn look(dir: &Path, auth_required: bool) -> (Vec<Check>, Past) {
     let room = disk(dir);
     let (database, log) = room.as_ref().map_or((0, 0), |room| (room.database_bytes, room.log_bytes));
     let mut past = Past::default();
-    match open_read_only(dir) {
+    match home.open_read_only() {
         Ok(store) => {
-            checks.extend(opened(&store, database, log));
-            checks.push(identity(dir));
+            match &home.server {
+                None => checks.extend(opened(&store, database, log).into_iter().chain([identity(dir)])),
+                Some(server) => checks.push(reached(server, &store)),
+            }
             checks.push(first_token(file_token(dir, &store)));
             checks.push(tokens(&store.tokens().unwrap_or_default(), auth_required));
             past.newest_turn_at = store.newest_turn_at().ok().flatten();
@@ -165,6 +168,14 @@ fn unopened(error: &StoreError) -> Check {
                 path.display()
             ),
         ),
+        StoreError::Away { .. } => Check::fail(
+            NAME,
+            seen,
+            "start PostgreSQL, or correct store.url (LOADLINE_STORE_URL); `psql` with the same address says more",
+        ),
+        StoreError::ServerNotOurs { .. } | StoreError::Server { .. } => {
+            Check::fail(NAME, seen, "give Loadline a database and a user of its own (docs/replicas.md)")
+        }
         StoreError::NotOurs { .. } => {
             Check::fail(NAME, seen, "set store.data_dir (LOADLINE_STORE_DATA_DIR) to another directory")
         }
@@ -194,6 +205,14 @@ fn opened(store: &ReadOnly, database: u64, log: u64) -> Vec<Check> {
         Err(error) => unopened(&error),
     };
     vec![whole, size(database, log)]
+}
+
+/// A server that answers. Its size and its backups are its operator's business.
+fn reached(server: &Address, store: &ReadOnly) -> Check {
+    match store.schema() {
+        Ok(schema) => Check::ok("database", format!("{server}, schema {schema}")),
+        Err(error) => unopened(&error),
+    }
 }
 
 fn size(database: u64, log: u64) -> Check {

@@ -1,8 +1,7 @@
 //! Histories: which one a request goes on from, and what is on the way to a message.
 
 use std::cmp::Reverse;
-
-use rusqlite::{Connection, OptionalExtension, params};
+use std::collections::HashMap;
 
 use super::Reads;
 use super::rows::{self, Found, MessageRow};
@@ -10,6 +9,8 @@ use crate::context::Link;
 use crate::context::identity::ConversationId;
 use crate::store::StoreError;
 use crate::store::append;
+use crate::store::error::Failure;
+use crate::store::sql::{Sql, Value, values};
 
 /// Conversations that are looked at for one answer: an opening that everybody is answered alike.
 const MAX_CANDIDATES: u32 = 10_000;
@@ -25,27 +26,13 @@ impl Reads {
     /// The longest prefix of a history that is stored for that user with an answer of ours in it. Where several
     /// conversations have it, the newest is meant.
     pub fn find(&self, user: &str, links: &[Link]) -> Result<Option<Found>, StoreError> {
-        self.ask(|connection| {
-            // One look for all of it: each by itself would lock the file.
-            let connection = connection.unchecked_transaction()?;
-            let connection = &*connection;
-            let mut known = connection.prepare_cached("SELECT id FROM users WHERE name = ?1")?;
-            let Some(user) = known.query_row([user], |row| row.get::<_, i64>(0)).optional()? else {
-                return Ok(None);
-            };
-            let links = distinct(links);
-            let mut best: Option<(usize, ConversationId, append::Position)> = None;
-            for conversation in candidates(connection, user, &links)? {
-                // Of equals the newest, which came first.
-                let beyond = best.as_ref().map_or(0, |(place, ..)| place + 1);
-                if let Some((place, position)) = longest(connection, conversation, &links, beyond)? {
-                    best = Some((place, conversation, position));
-                }
+        self.ask(|sql| match sql {
+            Sql::Sqlite(connection) => {
+                // One look for all of it: each by itself would lock the file.
+                let connection = connection.unchecked_transaction()?;
+                find(Sql::Sqlite(&connection), user, links)
             }
-            let Some((place, conversation, position)) = best.filter(|(.., position)| position.answered) else {
-                return Ok(None);
-            };
-            Ok(Some(Found { index: links[place].0, conversation, tip: append::is_tip(connection, position)? }))
+            Sql::Postgres(_) => find(sql, user, links),
         })
     }
 
@@ -62,16 +49,16 @@ impl Reads {
         after_seq: u32,
         limit: u32,
     ) -> Result<Vec<MessageRow>, StoreError> {
-        self.ask(|connection| {
+        self.ask(|sql| {
             let end = match to {
-                Some(link) => append::locate(connection, conversation, link)?.map(|end| (end.branch, end.seq)),
-                None => last_said(connection, conversation)?,
+                Some(link) => append::locate(sql, conversation, link)?.map(|end| (end.branch, end.seq)),
+                None => last_said(sql, conversation)?,
             };
             let Some((branch, seq)) = end else { return Ok(Vec::new()) };
             let mut messages = Vec::new();
-            for stretch in lineage(connection, branch, seq, i64::from(after_seq))? {
+            for stretch in lineage(sql, branch, seq, i64::from(after_seq))? {
                 let room = i64::from(limit) - messages.len() as i64;
-                read_stretch(connection, &stretch, i64::from(after_seq), room, &mut messages)?;
+                read_stretch(sql, &stretch, i64::from(after_seq), room, &mut messages)?;
             }
             Ok(messages)
         })
@@ -79,10 +66,10 @@ impl Reads {
 
     /// The history up to a place on a branch, after a position; oldest first.
     pub fn path_to(&self, branch: i64, seq: u32, after_seq: u32) -> Result<Vec<MessageRow>, StoreError> {
-        self.ask(|connection| {
+        self.ask(|sql| {
             let mut messages = Vec::new();
-            for stretch in lineage(connection, branch, i64::from(seq), i64::from(after_seq))? {
-                read_stretch(connection, &stretch, i64::from(after_seq), i64::MAX, &mut messages)?;
+            for stretch in lineage(sql, branch, i64::from(seq), i64::from(after_seq))? {
+                read_stretch(sql, &stretch, i64::from(after_seq), i64::MAX, &mut messages)?;
             }
             Ok(messages)
         })
@@ -90,34 +77,59 @@ impl Reads {
 
     /// The ends of a conversation's branches, the one that was used last first.
     pub fn tips(&self, conversation: ConversationId) -> Result<Vec<MessageRow>, StoreError> {
-        let sql = format!(
+        let statement = format!(
             "{} WHERE conversation_id = ?1 AND NOT EXISTS (SELECT 1 FROM messages AS next
                  WHERE next.branch_id = messages.branch_id AND next.seq = messages.seq + 1)
              ORDER BY id DESC",
             rows::MESSAGE
         );
-        self.ask(|connection| connection.prepare_cached(&sql)?.query_map([conversation], rows::message)?.collect())
+        self.many(&statement, values![conversation], rows::message)
     }
 
     /// The link of a message.
     pub fn link(&self, conversation: ConversationId, message: i64) -> Result<Option<Link>, StoreError> {
-        self.ask(|connection| {
-            let sql = "SELECT link FROM messages WHERE id = ?1 AND conversation_id = ?2";
-            let link = |row: &rusqlite::Row<'_>| row.get::<_, rows::StoredLink>(0).map(|link| link.0);
-            connection.prepare_cached(sql)?.query_row(params![message, conversation], link).optional()
-        })
+        let statement = "SELECT link FROM messages WHERE id = ?1 AND conversation_id = ?2";
+        self.one(statement, values![message, conversation], |row| row.get(0))
     }
 
     /// When each message was stored.
     pub fn seen_at(&self, conversation: ConversationId, links: &[Link]) -> Result<Vec<Option<i64>>, StoreError> {
-        self.ask(|connection| {
-            let mut statement = connection
-                .prepare_cached("SELECT created_at FROM messages WHERE conversation_id = ?2 AND link = ?1")?;
-            let mut at =
-                |link: &Link| statement.query_row(params![link.as_bytes(), conversation], |row| row.get(0)).optional();
-            links.iter().map(&mut at).collect()
+        self.ask(|sql| match sql {
+            Sql::Sqlite(_) => {
+                let statement = "SELECT created_at FROM messages WHERE conversation_id = ?2 AND link = ?1";
+                let at = |link: &Link| sql.one(statement, values![link, conversation], |row| row.get(0));
+                links.iter().map(at).collect()
+            }
+            // One question for all: each by itself would be a way there and back.
+            Sql::Postgres(_) => {
+                let statement = "SELECT link, created_at FROM messages WHERE conversation_id = ?2 AND link = ANY(?1)";
+                let asked: Vec<&[u8]> = links.iter().map(|link| link.as_bytes().as_slice()).collect();
+                let values = [Value::Blobs(&asked), conversation.into()];
+                let found = sql.many(statement, &values, |row| Ok((row.get::<Link>(0)?, row.get::<i64>(1)?)))?;
+                let found: HashMap<Link, i64> = found.into_iter().collect();
+                Ok(links.iter().map(|link| found.get(link).copied()).collect())
+            }
         })
     }
+}
+
+fn find(sql: Sql<'_>, user: &str, links: &[Link]) -> Result<Option<Found>, Failure> {
+    let Some(user) = sql.one("SELECT id FROM users WHERE name = ?1", values![user], |row| row.get::<i64>(0))? else {
+        return Ok(None);
+    };
+    let links = distinct(links);
+    let mut best: Option<(usize, ConversationId, append::Position)> = None;
+    for conversation in candidates(sql, user, &links)? {
+        // Of equals the newest, which came first.
+        let beyond = best.as_ref().map_or(0, |(place, ..)| place + 1);
+        if let Some((place, position)) = longest(sql, conversation, &links, beyond)? {
+            best = Some((place, conversation, position));
+        }
+    }
+    let Some((place, conversation, position)) = best.filter(|(.., position)| position.answered) else {
+        return Ok(None);
+    };
+    Ok(Some(Found { index: links[place].0, conversation, tip: append::is_tip(sql, position)? }))
 }
 
 /// The links of a history that an answer of ours may have, each with the last index that has it.
@@ -140,16 +152,25 @@ fn distinct(links: &[Link]) -> Vec<(usize, Link)> {
 }
 
 /// The conversations of a user with an answer of this history in them, the newest first.
-fn candidates(connection: &Connection, user: i64, links: &[(usize, Link)]) -> rusqlite::Result<Vec<ConversationId>> {
-    let mut statement = connection.prepare_cached(
-        "SELECT conversation_id FROM anchors JOIN conversations ON conversations.id = conversation_id
-         WHERE tag = ?1 AND user_id = ?2 ORDER BY conversation_id DESC LIMIT ?3",
-    )?;
-    let mut found = Vec::new();
-    for (_, link) in links {
-        let rows = statement.query_map(params![append::anchor_tag(link), user, MAX_CANDIDATES], |row| row.get(0))?;
-        for row in rows {
-            found.push(row?);
+fn candidates(sql: Sql<'_>, user: i64, links: &[(usize, Link)]) -> Result<Vec<ConversationId>, Failure> {
+    const FROM: &str =
+        "SELECT conversation_id FROM anchors JOIN conversations ON conversations.id = conversation_id WHERE tag";
+    const AMONG: &str = "AND user_id = ?2 ORDER BY conversation_id DESC LIMIT ?3";
+    let mut found: Vec<ConversationId> = Vec::new();
+    match sql {
+        Sql::Sqlite(_) => {
+            let statement = format!("{FROM} = ?1 {AMONG}");
+            for (_, link) in links {
+                let tag = append::anchor_tag(link);
+                found.extend(sql.many(&statement, values![tag, user, MAX_CANDIDATES], |row| row.get::<i64>(0))?);
+            }
+        }
+        // One question for all: each by itself would be a way there and back.
+        Sql::Postgres(_) => {
+            let statement = format!("{FROM} = ANY(?1) {AMONG}");
+            let tags: Vec<&[u8]> = links.iter().map(|(_, link)| append::anchor_tag(link)).collect();
+            let values = [Value::Blobs(&tags), user.into(), MAX_CANDIDATES.into()];
+            found.extend(sql.many(&statement, &values, |row| row.get::<i64>(0))?);
         }
     }
     found.sort_unstable_by_key(|conversation| Reverse(*conversation));
@@ -160,12 +181,12 @@ fn candidates(connection: &Connection, user: i64, links: &[(usize, Link)]) -> ru
 /// Up to which link a conversation has a history, if that is not before `least`. A link is stored only if all before
 /// it are, and a request mostly adds one or two messages: the search is from the end in growing steps, then by halves.
 fn longest(
-    connection: &Connection,
+    sql: Sql<'_>,
     conversation: ConversationId,
     links: &[(usize, Link)],
     least: usize,
-) -> rusqlite::Result<Option<(usize, append::Position)>> {
-    let at = |place: usize| append::locate(connection, conversation, links[place].1);
+) -> Result<Option<(usize, append::Position)>, Failure> {
+    let at = |place: usize| append::locate(sql, conversation, links[place].1);
     if least > 0 && (least >= links.len() || at(least)?.is_none()) {
         return Ok(None);
     }
@@ -189,22 +210,24 @@ fn longest(
 }
 
 /// The newest message is always the tip of its branch.
-fn last_said(connection: &Connection, conversation: ConversationId) -> rusqlite::Result<Option<(i64, i64)>> {
-    let mut statement = connection.prepare_cached(
+fn last_said(sql: Sql<'_>, conversation: ConversationId) -> Result<Option<(i64, i64)>, Failure> {
+    sql.one(
         "SELECT branch_id, seq FROM branches JOIN messages ON branch_id = branches.id
              AND seq = (SELECT max(seq) FROM messages WHERE branch_id = branches.id)
          WHERE branches.conversation_id = ?1
          ORDER BY messages.id DESC LIMIT 1",
-    )?;
-    statement.query_row([conversation], |row| Ok((row.get(0)?, row.get(1)?))).optional()
+        values![conversation],
+        |row| Ok((row.get(0)?, row.get(1)?)),
+    )
 }
 
 /// The branches that a history runs through, oldest first, as far as they reach beyond `after`.
-fn lineage(connection: &Connection, branch: i64, seq: i64, after: i64) -> rusqlite::Result<Vec<Stretch>> {
-    let mut statement = connection.prepare_cached("SELECT parent_id, fork_seq FROM branches WHERE id = ?1")?;
+fn lineage(sql: Sql<'_>, branch: i64, seq: i64, after: i64) -> Result<Vec<Stretch>, Failure> {
+    let statement = "SELECT parent_id, fork_seq FROM branches WHERE id = ?1";
     let (mut stretches, mut next, mut high) = (Vec::new(), Some(branch), seq);
     while let Some(branch) = next.filter(|_| high > after) {
-        let (parent, low) = statement.query_row([branch], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let found = sql.one(statement, values![branch], |row| Ok((row.get::<Option<i64>>(0)?, row.get::<i64>(1)?)))?;
+        let (parent, low) = found.ok_or(Failure::Odd("a branch that a history runs through is gone"))?;
         stretches.push(Stretch { branch, low, high });
         (next, high) = (parent, low);
     }
@@ -213,17 +236,14 @@ fn lineage(connection: &Connection, branch: i64, seq: i64, after: i64) -> rusqli
 }
 
 fn read_stretch(
-    connection: &Connection,
+    sql: Sql<'_>,
     stretch: &Stretch,
     after: i64,
     limit: i64,
     messages: &mut Vec<MessageRow>,
-) -> rusqlite::Result<()> {
-    let sql = format!("{} WHERE branch_id = ?1 AND seq > ?2 AND seq <= ?3 ORDER BY seq LIMIT ?4", rows::MESSAGE);
-    let mut statement = connection.prepare_cached(&sql)?;
-    let range = params![stretch.branch, stretch.low.max(after), stretch.high, limit];
-    for message in statement.query_map(range, rows::message)? {
-        messages.push(message?);
-    }
+) -> Result<(), Failure> {
+    let statement = format!("{} WHERE branch_id = ?1 AND seq > ?2 AND seq <= ?3 ORDER BY seq LIMIT ?4", rows::MESSAGE);
+    let range = values![stretch.branch, stretch.low.max(after), stretch.high, limit];
+    messages.extend(sql.many(&statement, range, rows::message)?);
     Ok(())
 }

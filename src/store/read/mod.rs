@@ -1,6 +1,6 @@
-//! Reading: connections that cannot write, and what can be asked of them.
+//! Reading: connections that are only asked, and what can be asked of them.
 //!
-//! A query blocks its caller for as long as the disk takes, and sees what was committed when it began.
+//! A query blocks its caller for as long as the database takes, and sees what was committed when it began.
 //! There are only so many connections; whoever waits too long for one is told so.
 
 mod examine;
@@ -17,9 +17,12 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
+use super::error::Failure;
+use super::postgres::{Address, Keeper};
+use super::sql::Sql;
 use super::{StoreError, open};
 pub use examine::RecentLimit;
-pub(super) use rows::StoredLink;
+pub use records::Standing;
 pub use rows::{
     CheckpointRow, ConversationRow, Counts, EventRow, Found, ImportedLineRow, MessageRow, ReceiptRow, SnapshotRow,
     TurnRow,
@@ -32,22 +35,47 @@ const MAX_READERS: usize = 8;
 
 const MAX_WAIT: Duration = Duration::from_secs(5);
 
-/// A connection that cannot write. Its methods are the store's questions.
+/// A connection that is only asked. Its methods are the store's questions.
 #[derive(Debug)]
-pub struct Reads {
-    /// A connection serves one thread at a time; with the lock, several may hold it.
-    connection: Mutex<Connection>,
-    path: PathBuf,
+pub struct Reads(Engine);
+
+/// A connection serves one thread at a time; with the lock, several may hold it.
+#[derive(Debug)]
+enum Engine {
+    Sqlite { connection: Mutex<Connection>, path: PathBuf },
+    Postgres(Box<Mutex<Keeper>>),
+}
+
+/// Where connections come from.
+#[derive(Debug, Clone)]
+pub(super) enum Source {
+    Directory(PathBuf),
+    Server(Arc<Address>),
+}
+
+impl Source {
+    fn open(&self) -> Result<Reads, StoreError> {
+        Ok(Reads(match self {
+            Self::Directory(dir) => {
+                Engine::Sqlite { connection: Mutex::new(open::reader(dir)?), path: open::database_path(dir) }
+            }
+            Self::Server(address) => Engine::Postgres(Box::new(Mutex::new(Keeper::new(Arc::clone(address))))),
+        }))
+    }
 }
 
 impl Reads {
-    fn open(dir: &Path) -> Result<Self, StoreError> {
-        Ok(Self { connection: Mutex::new(open::reader(dir)?), path: open::database_path(dir) })
-    }
-
-    /// Runs a query, and names the file if it fails.
-    fn ask<T>(&self, query: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, StoreError> {
-        query(&locked(&self.connection)).map_err(|error| StoreError::database(&self.path, error))
+    /// Runs a query, and names the database if it fails. It may be run again on another connection, if one is lost.
+    pub(super) fn ask<T: Send>(
+        &self,
+        query: impl Fn(Sql<'_>) -> Result<T, Failure> + Send + Sync,
+    ) -> Result<T, StoreError> {
+        match &self.0 {
+            Engine::Sqlite { connection, path } => {
+                query(Sql::Sqlite(&locked(connection))).map_err(|failure| failure.at(path))
+            }
+            Engine::Postgres(keeper) => locked(keeper).ask(|session| query(Sql::Postgres(session))),
+        }
     }
 }
 
@@ -57,7 +85,13 @@ pub struct ReadOnly(Reads);
 
 /// Opens the database of a directory without locking, making or changing it.
 pub fn open_read_only(dir: &Path) -> Result<ReadOnly, StoreError> {
-    Reads::open(dir).map(ReadOnly)
+    Source::Directory(dir.to_owned()).open().map(ReadOnly)
+}
+
+/// The same for a server, whose schema must be there already.
+pub fn open_server_read_only(address: Address) -> Result<ReadOnly, StoreError> {
+    address.check()?;
+    Source::Server(Arc::new(address)).open().map(ReadOnly)
 }
 
 impl Deref for ReadOnly {
@@ -96,7 +130,7 @@ impl Drop for Reader<'_> {
 /// The connections of a serving process.
 #[derive(Debug)]
 pub(super) struct Pool {
-    dir: PathBuf,
+    source: Source,
     state: Mutex<State>,
     returned: Condvar,
 }
@@ -108,8 +142,8 @@ struct State {
 }
 
 impl Pool {
-    pub(super) fn new(dir: &Path) -> Self {
-        Self { dir: dir.to_owned(), state: Mutex::default(), returned: Condvar::new() }
+    pub(super) fn new(source: Source) -> Self {
+        Self { source, state: Mutex::default(), returned: Condvar::new() }
     }
 
     pub(super) fn get(&self) -> Result<Reader<'_>, StoreError> {
@@ -122,7 +156,7 @@ impl Pool {
         let idle = state.idle.pop();
         state.in_use += 1;
         drop(state);
-        let opened = idle.map_or_else(|| Reads::open(&self.dir).map(Arc::new), Ok);
+        let opened = idle.map_or_else(|| self.source.open().map(Arc::new), Ok);
         match opened {
             Ok(reads) => Ok(Reader { reads, pool: self }),
             Err(error) => {

@@ -1,10 +1,9 @@
 //! What reading gives: rows as they are stored.
 
-use rusqlite::Row;
-use rusqlite::types::{FromSql, FromSqlResult, ValueRef};
-
 use crate::context::Link;
 use crate::context::identity::ConversationId;
+use crate::store::error::Failure;
+use crate::store::sql::Row;
 
 /// The longest stored prefix of a history that has an answer of ours in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -149,24 +148,15 @@ pub struct Counts {
     pub turns: u64,
 }
 
-/// A column with a link in it.
-pub(in crate::store) struct StoredLink(pub(in crate::store) Link);
-
-impl FromSql for StoredLink {
-    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
-        <[u8; 32]>::column_result(value).map(|bytes| Self(Link::from_bytes(bytes)))
-    }
-}
-
 pub(super) const MESSAGE: &str = "SELECT id, branch_id, seq, link, role, text, thinking, tool_calls, tool_name, \
     tool_call_id, images, raw, status, ours, created_at FROM messages";
 
-pub(super) fn message(row: &Row<'_>) -> rusqlite::Result<MessageRow> {
+pub(super) fn message(row: &Row<'_>) -> Result<MessageRow, Failure> {
     Ok(MessageRow {
         id: row.get(0)?,
         branch: row.get(1)?,
         seq: row.get(2)?,
-        link: row.get::<_, StoredLink>(3)?.0,
+        link: row.get(3)?,
         role: row.get(4)?,
         text: row.get(5)?,
         thinking: row.get(6)?,
@@ -186,14 +176,14 @@ pub(super) const SNAPSHOT: &str = "SELECT snapshots.id, conversation_id, users.n
     FROM snapshots JOIN conversations ON conversations.id = conversation_id \
     JOIN users ON users.id = user_id AND users.name <> '' JOIN system_prompts ON system_prompts.id = system_id";
 
-pub(super) fn snapshot(row: &Row<'_>) -> rusqlite::Result<SnapshotRow> {
+pub(super) fn snapshot(row: &Row<'_>) -> Result<SnapshotRow, Failure> {
     Ok(SnapshotRow {
         id: row.get(0)?,
         conversation: row.get(1)?,
         user: row.get(2)?,
         branch: row.get(3)?,
         last_seq: row.get(4)?,
-        link: row.get::<_, StoredLink>(5)?.0,
+        link: row.get(5)?,
         system: row.get(6)?,
         messages: row.get(7)?,
         checkpoints: row.get(8)?,
@@ -208,7 +198,7 @@ pub(super) const TURN: &str = "SELECT turns.id, branch_id, last_seq, at, finishe
     system_prompts.body, arrived_tokens, sent_tokens, limit_tokens, reported_tokens, basis, action, receipt_id, turns.number \
     FROM turns JOIN system_prompts ON system_prompts.id = system_id";
 
-pub(super) fn turn(row: &Row<'_>) -> rusqlite::Result<TurnRow> {
+pub(super) fn turn(row: &Row<'_>) -> Result<TurnRow, Failure> {
     Ok(TurnRow {
         id: row.get(0)?,
         branch: row.get(1)?,

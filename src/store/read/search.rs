@@ -4,11 +4,12 @@
 //! that are written without spaces have no words there, so what the index does not find is looked for as it
 //! is written.
 
-use rusqlite::{Row, params};
-
 use super::Reads;
 use crate::context::identity::ConversationId;
 use crate::store::StoreError;
+use crate::store::error::Failure;
+use crate::store::postgres::{FOLDED_QUESTION, FOLDED_TEXT};
+use crate::store::sql::{Row, Sql, values};
 
 /// Around a word that was found, and where something was left out of the excerpt.
 const FOUND: (char, char) = ('\u{2}', '\u{3}');
@@ -44,41 +45,92 @@ impl Reads {
     ) -> Result<Vec<Hit>, StoreError> {
         let words: String = words.chars().filter(|char| *char != '\0').take(MAX_CHARS).collect();
         let Some(question) = question(&words) else { return Ok(Vec::new()) };
-        // By rank alone: then an excerpt is made of what is shown only.
-        let sql = format!(
-            "SELECT messages.conversation_id, messages.id, role, messages.created_at,
-                 snippet(messages_text, 0, char(2), char(3), '…', 24)
-             FROM messages_text JOIN messages ON messages.id = messages_text.rowid
-             WHERE messages_text MATCH ?1 AND {} ORDER BY rank LIMIT ?2",
-            whose(user, conversation)
-        );
-        let found =
-            self.many(&sql, params![question, limit, user.unwrap_or_default(), conversation.unwrap_or(0)], hit)?;
+        let found = self.ask(|sql| match sql {
+            Sql::Sqlite(_) => indexed(sql, user, conversation, &question, limit),
+            Sql::Postgres(_) => match indexed_by_server(sql, user, conversation, &words, limit) {
+                // An engine that only speaks the protocol may not have such an index.
+                Err(Failure::Postgres(error)) if !is_lost(&error) => {
+                    as_written(sql, user, conversation, words.trim(), limit)
+                }
+                found => found,
+            },
+        })?;
         if found.is_empty() && words.chars().any(is_written_without_spaces) {
-            return self.search_as_written(user, conversation, words.trim(), limit);
+            return self.ask(|sql| as_written(sql, user, conversation, words.trim(), limit));
         }
         Ok(found)
     }
+}
 
-    fn search_as_written(
-        &self,
-        user: Option<&str>,
-        conversation: Option<ConversationId>,
-        words: &str,
-        limit: u32,
-    ) -> Result<Vec<Hit>, StoreError> {
-        let sql = format!(
-            "SELECT messages.conversation_id, messages.id, role, messages.created_at, text FROM messages
-             WHERE text LIKE ?1 ESCAPE '\\' AND {} ORDER BY messages.id DESC LIMIT ?2",
-            whose(user, conversation)
-        );
-        let given = params![pattern(words), limit, user.unwrap_or_default(), conversation.unwrap_or(0)];
-        let mut found = self.many(&sql, given, hit)?;
-        for hit in &mut found {
-            hit.excerpt = excerpt(&hit.excerpt, words);
-        }
-        Ok(found)
+fn indexed(
+    sql: Sql<'_>,
+    user: Option<&str>,
+    conversation: Option<ConversationId>,
+    question: &str,
+    limit: u32,
+) -> Result<Vec<Hit>, Failure> {
+    // By rank alone: then an excerpt is made of what is shown only.
+    let statement = format!(
+        "SELECT messages.conversation_id, messages.id, role, messages.created_at,
+             snippet(messages_text, 0, char(2), char(3), '…', 24)
+         FROM messages_text JOIN messages ON messages.id = messages_text.rowid
+         WHERE messages_text MATCH ?1 AND {} ORDER BY rank LIMIT ?2",
+        whose(user, conversation)
+    );
+    sql.many(&statement, values![question, limit, user.unwrap_or_default(), conversation.unwrap_or(0)], hit)
+}
+
+fn indexed_by_server(
+    sql: Sql<'_>,
+    user: Option<&str>,
+    conversation: Option<ConversationId>,
+    words: &str,
+    limit: u32,
+) -> Result<Vec<Hit>, Failure> {
+    let statement = format!(
+        "SELECT messages.conversation_id, messages.id, role, messages.created_at, text FROM messages
+         WHERE {FOLDED_TEXT} @@ {FOLDED_QUESTION} AND {}
+         ORDER BY ts_rank({FOLDED_TEXT}, {FOLDED_QUESTION}) DESC, messages.id DESC LIMIT ?2",
+        whose(user, conversation)
+    );
+    let question = question_for_server(words);
+    let values = values![&question, limit, user.unwrap_or_default(), conversation.unwrap_or(0)];
+    let mut found = sql.many(&statement, values, hit)?;
+    for hit in &mut found {
+        let word = words.split_whitespace().find(|word| contains(&hit.excerpt, word)).unwrap_or_default();
+        hit.excerpt = excerpt(&hit.excerpt, word);
     }
+    Ok(found)
+}
+
+fn as_written(
+    sql: Sql<'_>,
+    user: Option<&str>,
+    conversation: Option<ConversationId>,
+    words: &str,
+    limit: u32,
+) -> Result<Vec<Hit>, Failure> {
+    let like = match sql {
+        Sql::Sqlite(_) => "LIKE",
+        Sql::Postgres(_) => "ILIKE",
+    };
+    let statement = format!(
+        "SELECT messages.conversation_id, messages.id, role, messages.created_at, text FROM messages
+         WHERE text {like} ?1 ESCAPE '\\' AND {} ORDER BY messages.id DESC LIMIT ?2",
+        whose(user, conversation)
+    );
+    let pattern = pattern(words);
+    let values = values![&pattern, limit, user.unwrap_or_default(), conversation.unwrap_or(0)];
+    let mut found = sql.many(&statement, values, hit)?;
+    for hit in &mut found {
+        hit.excerpt = excerpt(&hit.excerpt, words);
+    }
+    Ok(found)
+}
+
+/// Whether the connection is gone, and the question was not.
+fn is_lost(error: &postgres::Error) -> bool {
+    error.code().is_none()
 }
 
 /// Which messages may be found: parameter 3 is the user's name, 4 the conversation.
@@ -105,7 +157,7 @@ fn is_written_without_spaces(char: char) -> bool {
     matches!(u32::from(char), 0x0e00..=0x0eff | 0x1000..=0x109f | 0x1780..=0x17ff | 0x3040..=0x30ff | 0x3400..=0x9fff | 0xf900..=0xfaff | 0x20000..=0x3ffff)
 }
 
-fn hit(row: &Row<'_>) -> rusqlite::Result<Hit> {
+fn hit(row: &Row<'_>) -> Result<Hit, Failure> {
     Ok(Hit {
         conversation: row.get(0)?,
         message: row.get(1)?,
@@ -120,6 +172,17 @@ fn question(words: &str) -> Option<String> {
     let words: Vec<&str> = words.split_whitespace().take(MAX_WORDS).collect();
     let quoted: Vec<String> = words.iter().map(|word| format!("\"{}\"", word.replace('"', "\"\""))).collect();
     (!quoted.is_empty()).then(|| format!("{}*", quoted.join(" ")))
+}
+
+/// The same in PostgreSQL's way of asking.
+fn question_for_server(words: &str) -> String {
+    let quoted = |word: &str| format!("'{}'", word.replace('\\', "\\\\").replace('\'', "''"));
+    let words: Vec<String> = words.split_whitespace().take(MAX_WORDS).map(quoted).collect();
+    format!("{}:*", words.join(" & "))
+}
+
+fn contains(text: &str, word: &str) -> bool {
+    text.to_ascii_lowercase().contains(&word.to_ascii_lowercase())
 }
 
 fn pattern(words: &str) -> String {

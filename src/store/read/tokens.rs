@@ -1,9 +1,9 @@
 //! Tokens: who somebody is, and which there are.
 
-use rusqlite::Row;
-
 use super::Reads;
 use crate::store::StoreError;
+use crate::store::error::Failure;
+use crate::store::sql::{Row, values};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenRow {
@@ -25,16 +25,16 @@ const TOKEN: &str = "SELECT tokens.id, tokens.name, users.name, digest, hint, sc
 impl Reads {
     /// The token with that digest, in force or not.
     pub fn token(&self, digest: &[u8; 32]) -> Result<Option<TokenRow>, StoreError> {
-        self.one(&format!("{TOKEN} WHERE digest = ?1"), [digest], token)
+        self.one(&format!("{TOKEN} WHERE digest = ?1"), values![digest], token)
     }
 
     /// All that ever were, the oldest first.
     pub fn tokens(&self) -> Result<Vec<TokenRow>, StoreError> {
-        self.many(&format!("{TOKEN} ORDER BY tokens.id"), [], token)
+        self.many(&format!("{TOKEN} ORDER BY tokens.id"), &[], token)
     }
 }
 
-fn token(row: &Row<'_>) -> rusqlite::Result<TokenRow> {
+fn token(row: &Row<'_>) -> Result<TokenRow, Failure> {
     Ok(TokenRow {
         id: row.get(0)?,
         name: row.get(1)?,

@@ -1,14 +1,14 @@
 //! Histories that come from elsewhere, that are searched, and that go.
 
 use super::*;
-use crate::store::{Import, ImportedLine, ImportedMessage, ImportedSlice, NewToken};
+use crate::store::{Import, ImportedLine, ImportedMessage, NewToken};
 
 /// Waits for something that only the writer's thread does.
-fn block_on<T>(work: impl Future<Output = T>) -> T {
+pub(super) fn block_on<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().expect("a runtime").block_on(work)
 }
 
-fn imported(history: &[&str], written: &str) -> ImportedLine {
+pub(super) fn imported(history: &[&str], written: &str) -> ImportedLine {
     let message = message(history);
     let after = history.len().checked_sub(2).map(|before| link("local", &history[..=before]));
     let answer = (message.role == "assistant").then_some("complete");
@@ -16,7 +16,7 @@ fn imported(history: &[&str], written: &str) -> ImportedLine {
     ImportedLine { after, messages, written: Some(written.to_owned()) }
 }
 
-fn import(conversation: i64, lines: Vec<ImportedLine>) -> Import {
+pub(super) fn import(conversation: i64, lines: Vec<ImportedLine>) -> Import {
     Import {
         conversation,
         user: "local".to_owned(),
@@ -94,55 +94,15 @@ fn search_finds_words_of_ones_own_only() {
 }
 
 #[test]
-fn what_is_deleted_is_nowhere_in_the_files() {
-    let (dir, store) = fresh();
-    say(&store, 1, &["the codeword is xylophonist", "I shall remember xylophonist"]);
-    say(&store, 2, &["something else", "stays here"]);
-    let mut end = begin("t5", 1, &["the codeword is xylophonist", "I shall remember xylophonist", "xylophonist again"]);
-    end.system = "[\"guard the xylophonist\"]".to_owned();
-    store.submit(Change::Begin(end)).wait().expect("stored");
-    let event = NewEvent { conversation: Some(1), body: "{\"x\":\"xylophonist\"}".to_owned(), ..event("warning") };
-    store.submit(Change::Event(event)).wait().expect("stored");
-    store.submit(Change::Index).wait().expect("indexed");
-    say(
-        &store,
-        1,
-        &[
-            "the codeword is xylophonist",
-            "I shall remember xylophonist",
-            "xylophonist again",
-            "not indexed xylophonist",
-        ],
-    );
-    block_on(store.delete(1)).expect("deleted");
-    store.submit(Change::Index).wait().expect("indexed");
-    {
-        let reader = store.reader().expect("reader");
-        assert!(reader.conversation(1).expect("read").is_none());
-        assert!(reader.search(None, None, "xylophonist", 10).expect("searched").is_empty());
-        assert_eq!(reader.search(None, None, "something", 10).expect("searched").len(), 1);
-        assert_eq!(texts(&store, 2, None), ["something else", "stays here"]);
-    }
-    drop(store);
-    for entry in std::fs::read_dir(dir.path()).expect("directory") {
-        let path = entry.expect("entry").path();
-        let bytes = std::fs::read(&path).expect("readable");
-        assert!(memchr::memmem::find(&bytes, b"xylophonist").is_none(), "{}", path.display());
-    }
-    let connection = Connection::open(dir.path().join("loadline.db")).expect("database");
-    let fine: String = connection.query_row("PRAGMA integrity_check", [], |row| row.get(0)).expect("checked");
-    assert_eq!(fine, "ok");
-}
-
-#[test]
 fn the_number_of_a_deleted_conversation_is_not_given_again() {
     let (dir, store) = fresh();
-    say(&store, 7, &["hello", "hi"]);
-    block_on(store.delete(7)).expect("deleted");
-    let again = block_on(store.delete(7)).expect_err("gone");
-    assert!(matches!(again, StoreError::Rejected(Rejection::UnknownConversation(7))));
+    let id = store.next_conversation().expect("a number");
+    say(&store, id, &["hello", "hi"]);
+    block_on(store.delete(id)).expect("deleted");
+    let again = block_on(store.delete(id)).expect_err("gone");
+    assert!(matches!(again, StoreError::Rejected(Rejection::UnknownConversation(gone)) if gone == id));
     drop(store);
-    assert_eq!(reopen(dir.path()).next_conversation(), 8);
+    assert!(dir.reopen().next_conversation().expect("a number") > id);
 }
 
 fn token(name: &str, digest: u8, expires_at: Option<i64>) -> NewToken {
@@ -163,36 +123,17 @@ fn tokens_are_made_found_and_revoked_also_beside_a_server() {
     store.submit(Change::CreateToken(token("alice", 1, None))).wait().expect("made");
     let twice = store.submit(Change::CreateToken(token("alice", 2, None))).wait().expect_err("refused");
     assert!(matches!(twice, StoreError::Rejected(Rejection::TokenExists(_))));
-    change_beside(dir.path(), &Change::CreateToken(token("second", 3, Some(2_000)))).expect("made beside");
+    dir.home().change_beside(&Change::CreateToken(token("second", 3, Some(2_000)))).expect("made beside");
     let row = store.reader().expect("reader").token(&[1; 32]).expect("read").expect("there");
     assert_eq!((row.user.as_str(), row.scopes.as_str(), row.revoked_at), ("alice", "chat,read", None));
-    change_beside(dir.path(), &Change::RevokeToken { id: row.id, at: 1_500 }).expect("revoked beside");
+    dir.home().change_beside(&Change::RevokeToken { id: row.id, at: 1_500 }).expect("revoked beside");
     assert_eq!(store.reader().expect("reader").token(&[1; 32]).expect("read").expect("there").revoked_at, Some(1_500));
-    let again = change_beside(dir.path(), &Change::RevokeToken { id: row.id, at: 1_600 }).expect_err("refused");
+    let again = dir.home().change_beside(&Change::RevokeToken { id: row.id, at: 1_600 }).expect_err("refused");
     assert!(matches!(again, StoreError::Rejected(Rejection::UnknownToken)));
     // A revoked name and an expired one can be given again.
     store.submit(Change::CreateToken(token("alice", 4, None))).wait().expect("made");
     store.submit(Change::CreateToken(NewToken { at: 3_000, ..token("second", 5, None) })).wait().expect("made");
     assert_eq!(store.reader().expect("reader").tokens().expect("read").len(), 4);
-}
-
-#[test]
-fn an_import_that_a_crash_cut_short_is_gone_at_the_next_start() {
-    let (dir, store) = fresh();
-    let half = import(3, Vec::new());
-    store.submit(Change::ImportBegin(Box::new(half))).wait().expect("begun");
-    let slice = ImportedSlice { conversation: 3, first: 0, lines: vec![imported(&["half of it"], "line 1")] };
-    store.submit(Change::ImportSlice(slice)).wait().expect("stored");
-    let listed =
-        |store: &Store| store.reader().expect("reader").conversations(Some("local"), None, 10).expect("read").len();
-    assert_eq!(listed(&store), 0, "nobody sees half of it");
-    drop(store);
-    let store = reopen(dir.path());
-    store.submit(Change::Index).wait().expect("the writer has begun");
-    let reader = store.reader().expect("reader");
-    assert!(reader.conversation(3).expect("read").is_none());
-    assert!(reader.search(None, None, "half", 10).expect("searched").is_empty());
-    assert_eq!(store.next_conversation(), 4);
 }
 
 #[test]
@@ -223,42 +164,6 @@ fn a_clock_that_goes_back_does_not_turn_the_order_round() {
     let times: Vec<i64> =
         store.reader().expect("reader").path(1, None).expect("path").iter().map(|row| row.created_at).collect();
     assert_eq!(times, [1_000, 2_000, 2_000]);
-}
-
-#[test]
-fn whoever_chats_while_a_long_conversation_goes_is_found_and_can_be_deleted() {
-    let (dir, store) = fresh();
-    let texts: Vec<String> = (0..2500).map(|number| format!("word{number}")).collect();
-    let history: Vec<&str> = texts.iter().map(String::as_str).collect();
-    let lines = (1..=history.len()).map(|length| imported(&history[..length], "line")).collect();
-    block_on(store.import(vec![import(1, lines)])).expect("stored");
-    store.submit(Change::Index).wait().expect("indexed");
-    store.submit(Change::Hide(1)).wait().expect("hidden");
-    let mut others = 2;
-    while store.submit(Change::DeleteSlice(1)).wait().is_ok() {
-        // The newest messages went first, so this is given their numbers.
-        say(&store, others, &[&format!("zebra{others}end"), "yes"]);
-        others += 1;
-        store.submit(Change::Index).wait().expect("indexed");
-    }
-    assert!(others > 4, "it took several slices");
-    for other in 2..others {
-        let found =
-            store.reader().expect("reader").search(None, None, &format!("zebra{other}end"), 10).expect("searched");
-        assert_eq!(found.len(), 1, "{other}");
-    }
-    let check = |dir: &Path| {
-        let connection = Connection::open(dir.join("loadline.db")).expect("database");
-        connection
-            .execute("INSERT INTO messages_text (messages_text, rank) VALUES ('integrity-check', 1)", [])
-            .expect("the index is as the messages are");
-    };
-    check(dir.path());
-    for other in 2..others {
-        block_on(store.delete(other)).expect("deleted");
-    }
-    check(dir.path());
-    assert_eq!(store.reader().expect("reader").counts().expect("counts").messages, 0);
 }
 
 #[test]

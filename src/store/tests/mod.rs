@@ -1,11 +1,12 @@
-//! What the store promises, tested on real files.
+//! What the store promises: on real files, and the same on a real server.
 
-mod commit;
-mod files;
-mod history;
-mod records;
-mod speed;
-mod tree;
+#[path = "../../../tests/postgres.rs"]
+mod postgres_server;
+
+#[allow(clippy::duplicate_mod, reason = "the same claims, made of both")]
+mod on_file;
+#[allow(clippy::duplicate_mod, reason = "the same claims, made of both")]
+mod on_server;
 
 use std::path::Path;
 use std::sync::{Mutex, mpsc};
@@ -50,10 +51,39 @@ fn hold(store: &Store) -> mpsc::Sender<()> {
     gate
 }
 
-fn fresh() -> (TempDir, Store) {
-    let dir = tempfile::tempdir().expect("directory");
-    let store = reopen(dir.path());
-    (dir, store)
+/// Where a store of a test is.
+struct Place {
+    dir: TempDir,
+    server: Option<Address>,
+}
+
+impl Place {
+    fn file() -> (Self, Store) {
+        Self { dir: tempfile::tempdir().expect("directory"), server: None }.opened()
+    }
+
+    /// Where there is no server, a file stands in, and it is said that it does.
+    fn server() -> (Self, Store) {
+        let server = postgres_server::schema().map(|url| Address::new(&url, None, None).expect("an address"));
+        Self { dir: tempfile::tempdir().expect("directory"), server }.opened()
+    }
+
+    fn opened(self) -> (Self, Store) {
+        let store = self.reopen();
+        (self, store)
+    }
+
+    fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    fn home(&self) -> Home {
+        Home { dir: self.path().to_owned(), server: self.server.clone() }
+    }
+
+    fn reopen(&self) -> Store {
+        self.home().open(Durability::Full).expect("store")
+    }
 }
 
 fn reopen(dir: &Path) -> Store {
@@ -112,6 +142,7 @@ fn begin(turn: &str, conversation: i64, history: &[&str]) -> BeginTurn {
 fn finish(turn: &str, history: &[&str]) -> FinishTurn {
     FinishTurn {
         turn: turn.to_owned(),
+        conversation: 1,
         at: 2_000,
         status: TurnStatus::Complete,
         answer: Some(message(history)),
@@ -131,7 +162,8 @@ fn say(store: &Store, conversation: i64, history: &[&str]) {
     let turn = uuid::Uuid::now_v7().to_string();
     let request = &history[..history.len() - 1];
     drop(store.submit(Change::Begin(begin(&turn, conversation, request))));
-    store.submit(Change::Finish(finish(&turn, history))).wait().expect("stored");
+    let finish = FinishTurn { conversation, ..finish(&turn, history) };
+    store.submit(Change::Finish(finish)).wait().expect("stored");
 }
 
 fn texts(store: &Store, conversation: i64, to: Option<Link>) -> Vec<String> {

@@ -1,0 +1,257 @@
+//! One connection to the server: its prepared statements, and the transaction that is under way on it.
+//!
+//! In a transaction events are held back until its end and numbered there (`flush`), because a number must not be
+//! given before those below it are committed, and nobody should wait for that longer than a commit takes.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+
+use postgres::types::ToSql;
+use postgres::{Client, Row, SimpleQueryMessage, Statement};
+
+use super::replica::{LEFT_BEHIND_AFTER_MS, NOW_MS, hiding_lease};
+use super::waiting;
+use crate::context::identity::ConversationId;
+use crate::store::change::NewEvent;
+use crate::store::error::{Failure, Rejection};
+use crate::store::sql::{Sql, Value, values};
+
+/// Statements that are kept prepared: more than there are.
+const STATEMENTS: usize = 256;
+
+/// Where others are told.
+pub(super) const CHANNEL: &str = "loadline";
+
+pub(in crate::store) struct Session {
+    /// There until the end.
+    client: RefCell<Option<Client>>,
+    prepared: RefCell<HashMap<String, Statement>>,
+    /// What the transaction has done so far that others must hear of.
+    told: RefCell<Told>,
+    /// Who this is, in rows that belong to a process.
+    replica: RefCell<Option<String>>,
+    notifies: Cell<bool>,
+}
+
+/// What is only known to have happened when the transaction is committed.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Told {
+    /// The versions that conversations have now.
+    pub(super) versions: Vec<(ConversationId, i64)>,
+    events: Vec<(NewEvent, Option<i64>)>,
+    pub(super) tokens: bool,
+    pub(super) gone: Vec<ConversationId>,
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Session")
+    }
+}
+
+impl Session {
+    pub(super) fn new(client: Client) -> Self {
+        Self {
+            client: RefCell::new(Some(client)),
+            prepared: RefCell::default(),
+            told: RefCell::default(),
+            replica: RefCell::default(),
+            notifies: Cell::new(false),
+        }
+    }
+
+    /// A connection that writes for a replica.
+    pub(super) fn writes_for(&self, replica: &str, notifies: bool) {
+        *self.replica.borrow_mut() = Some(replica.to_owned());
+        self.notifies.set(notifies);
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut Client) -> Result<T, postgres::Error>) -> Result<T, Failure> {
+        let mut client = self.client.borrow_mut();
+        Ok(work(client.as_mut().ok_or(Failure::Odd("the connection was given up"))?)?)
+    }
+
+    pub(in crate::store) fn execute(&self, statement: &str, values: &[Value<'_>]) -> Result<usize, Failure> {
+        let prepared = self.statement(statement)?;
+        let changed = self.with(|client| client.execute(&prepared, &places(values)))?;
+        Ok(usize::try_from(changed).unwrap_or(usize::MAX))
+    }
+
+    pub(in crate::store) fn query(&self, statement: &str, values: &[Value<'_>]) -> Result<Vec<Row>, Failure> {
+        let prepared = self.statement(statement)?;
+        self.with(|client| client.query(&prepared, &places(values)))
+    }
+
+    fn statement(&self, written: &str) -> Result<Statement, Failure> {
+        if let Some(prepared) = self.prepared.borrow().get(written) {
+            return Ok(prepared.clone());
+        }
+        let prepared = self.with(|client| client.prepare(&numbered(written)))?;
+        let mut all = self.prepared.borrow_mut();
+        if all.len() >= STATEMENTS {
+            all.clear();
+        }
+        all.insert(written.to_owned(), prepared.clone());
+        Ok(prepared)
+    }
+
+    /// Statements without values, one after the other.
+    pub(super) fn batch(&self, statements: &str) -> Result<(), Failure> {
+        self.with(|client| client.batch_execute(statements))
+    }
+
+    /// The number of the schema.
+    pub(in crate::store) fn schema(&self) -> Result<i64, Failure> {
+        let newest = "SELECT coalesce(max(number), 0) FROM loadline_migrations";
+        Ok(Sql::Postgres(self).one(newest, &[], |row| row.get(0))?.unwrap_or(0))
+    }
+
+    pub(super) fn begin(&self) -> Result<(), Failure> {
+        self.told.take();
+        self.batch("BEGIN")
+    }
+
+    /// Begins the transaction with that number of a writer. False if it has happened already, or if the writer's row
+    /// is gone. If the same one may still be under way on a connection that was lost, this waits for its end.
+    pub(super) fn begin_numbered(&self, writer: &str, batch: i64) -> Result<bool, Failure> {
+        self.told.take();
+        // Made of our own numbers and letters only, and so one way there and back less.
+        let claim = format!("BEGIN; UPDATE writers SET batch = {batch} WHERE id = '{writer}' AND batch < {batch}");
+        let done = self.with(|client| client.simple_query(&claim))?;
+        let changed = done.iter().filter_map(|message| match message {
+            SimpleQueryMessage::CommandComplete(rows) => Some(*rows),
+            _ => None,
+        });
+        Ok(changed.last() == Some(1))
+    }
+
+    pub(super) fn rollback(&self) -> Result<(), Failure> {
+        self.told.take();
+        self.batch("ROLLBACK")
+    }
+
+    /// Commits, and says what others must hear of.
+    pub(super) fn commit(&self) -> Result<(), Failure> {
+        self.batch("COMMIT")
+    }
+
+    /// What the transaction has done, once it is committed.
+    pub(super) fn take_told(&self) -> Told {
+        self.told.take()
+    }
+
+    /// One change that may fail alone.
+    pub(super) fn alone<T>(&self, work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+        let before = self.told.borrow().clone();
+        self.batch("SAVEPOINT one")?;
+        match work() {
+            Ok(done) => {
+                self.batch("RELEASE SAVEPOINT one")?;
+                Ok(done)
+            }
+            Err(failure) if failure.is_of_the_change() => {
+                self.batch("ROLLBACK TO SAVEPOINT one; RELEASE SAVEPOINT one")?;
+                *self.told.borrow_mut() = before;
+                Err(failure)
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Locks a conversation until the commit, and gives it a new version.
+    pub(in crate::store) fn touch(&self, conversation: ConversationId) -> Result<(), Failure> {
+        let next = "UPDATE conversations SET version = version + 1 WHERE id = ?1 RETURNING version";
+        let version = Sql::Postgres(self).one(next, values![conversation], |row| row.get(0))?;
+        let version = version.ok_or(Rejection::UnknownConversation(conversation))?;
+        self.told.borrow_mut().versions.push((conversation, version));
+        Ok(())
+    }
+
+    /// A turn is answered by this process.
+    pub(in crate::store) fn pends(&self, turn: &str) -> Result<(), Failure> {
+        if let Some(replica) = &*self.replica.borrow() {
+            self.execute("UPDATE turns SET replica = ?2 WHERE id = ?1", values![turn, replica])?;
+        }
+        Ok(())
+    }
+
+    /// A conversation is nobody's because somebody is importing or deleting it. What is still so much later was left
+    /// behind.
+    pub(in crate::store) fn hides(&self, conversation: ConversationId) -> Result<(), Failure> {
+        let statement = format!(
+            "INSERT INTO leases (name, holder, until) VALUES (?1, ?2, {NOW_MS} + ?3)
+             ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until = excluded.until"
+        );
+        let holder = self.replica.borrow().clone().unwrap_or_default();
+        self.execute(&statement, values![&hiding_lease(conversation), &holder, LEFT_BEHIND_AFTER_MS])?;
+        Ok(())
+    }
+
+    pub(in crate::store) fn hold_event(&self, event: &NewEvent, user: Option<i64>) {
+        self.told.borrow_mut().events.push((event.clone(), user));
+    }
+
+    /// Tokens are not what they were.
+    pub(super) fn tokens_changed(&self) {
+        self.told.borrow_mut().tokens = true;
+    }
+
+    /// A conversation is nobody's any more.
+    pub(super) fn gone(&self, conversation: ConversationId) {
+        self.told.borrow_mut().gone.push(conversation);
+    }
+
+    /// Writes what was held back, right before the commit.
+    pub(super) fn flush(&self) -> Result<(), Failure> {
+        let sql = Sql::Postgres(self);
+        let told = self.told.borrow().clone();
+        if told.tokens {
+            sql.execute("UPDATE settings SET value = value + 1 WHERE name = 'token_changes'", &[])?;
+            self.notify("tokens")?;
+        }
+        for conversation in &told.gone {
+            self.notify(&format!("gone {conversation}"))?;
+        }
+        if told.events.is_empty() {
+            return Ok(());
+        }
+        // Everybody who writes events waits for everybody else here, for the length of a commit.
+        let raise = "UPDATE settings SET value = value + ?1 WHERE name = 'last_event' RETURNING value";
+        let count = told.events.len() as i64;
+        let last: i64 =
+            sql.one(raise, values![count], |row| row.get(0))?.ok_or(Failure::Odd("events are not counted"))?;
+        for (number, (event, user)) in (last - count + 1..).zip(&told.events) {
+            sql.execute(
+                "INSERT INTO events (id, at, kind, conversation_id, user_id, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+                values![number, event.at, event.kind, event.conversation, *user, &event.body],
+            )?;
+        }
+        self.notify("events")
+    }
+
+    fn notify(&self, word: &str) -> Result<(), Failure> {
+        if self.notifies.get() {
+            // Its value has no type of ours, and nobody wants it.
+            self.batch(&format!("NOTIFY {CHANNEL}, '{word}'"))?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // Closing waits for the server, and whoever drops this may be on a thread that must not.
+        self.prepared.get_mut().clear();
+        let client = self.client.get_mut().take();
+        waiting(move || drop(client));
+    }
+}
+
+fn places<'a>(values: &'a [Value<'a>]) -> Vec<&'a (dyn ToSql + Sync)> {
+    values.iter().map(|value| value as &(dyn ToSql + Sync)).collect()
+}
+
+/// `?1` is `$1` there.
+fn numbered(statement: &str) -> String {
+    statement.replace('?', "$")
+}
