@@ -171,14 +171,9 @@ impl Events {
         self.changed.subscribe()
     }
 
-    /// Others may have stored events.
-    pub fn wake(&self) {
-        self.changed.send_modify(|version| *version += 1);
-    }
-
-    /// The same as [`Self::forget`], on a thread that may wait.
-    pub fn forget_here(&self, conversation: ConversationId) {
-        self.latest.blocking_lock().told.retain(|told| told.conversation != Some(conversation));
+    /// What may be done to it by whoever hears of others.
+    pub fn ear(&self) -> Ear {
+        Ear { changed: Arc::clone(&self.changed), latest: Arc::clone(&self.latest) }
     }
 
     /// Forgets what was told of a conversation that is deleted.
@@ -211,6 +206,26 @@ impl Events {
         let store = Arc::clone(&self.store);
         let rows = blocking(move || store.reader()?.events(last, BATCH)).await?;
         Ok(rows.iter().map(|row| Arc::new(Told::new(row))).collect())
+    }
+}
+
+/// Where it is heard what others have done to the same store. It does not hold the store, which holds it.
+#[derive(Debug)]
+pub struct Ear {
+    changed: Arc<watch::Sender<u64>>,
+    latest: Arc<Mutex<Latest>>,
+}
+
+impl Ear {
+    /// Others may have stored events.
+    pub fn wake(&self) {
+        self.changed.send_modify(|version| *version += 1);
+    }
+
+    /// What was told of a conversation that others have deleted is forgotten. Waits, so not for a thread that drives
+    /// others.
+    pub fn forget(&self, conversation: ConversationId) {
+        self.latest.blocking_lock().told.retain(|told| told.conversation != Some(conversation));
     }
 }
 

@@ -224,6 +224,17 @@ impl Stage {
         files
     }
 
+    /// How commands are told where everything is.
+    pub fn place(&self) -> Vec<String> {
+        let mut place = vec!["--data-dir".to_owned(), self.data_dir().display().to_string()];
+        if let Some(url) = &self.data.server {
+            let file = self.data_dir().join("loadline.toml");
+            std::fs::write(&file, format!("[store]\nurl = \"{url}\"\n")).expect("written");
+            place.extend(["--config".to_owned(), file.display().to_string()]);
+        }
+        place
+    }
+
     pub fn data_dir(&self) -> &std::path::Path {
         self.data.dir.path()
     }

@@ -155,7 +155,7 @@ impl Gateway {
 
     /// Has memory keep up with what other Loadlines do on the same store.
     fn hear_of_others(&self) {
-        let (events, keys) = (self.events.clone(), self.keys.known());
+        let (events, keys) = (self.events.ear(), self.keys.known());
         let (conversations, memos) = (Arc::clone(&self.conversations), Arc::clone(&self.memos));
         let vectors = Arc::clone(&self.vectors);
         self.store.watch_others(move |signal| match signal {
@@ -163,7 +163,7 @@ impl Gateway {
             Signal::Tokens => keys.clear(),
             Signal::Gone(conversation) => {
                 conversations.bury(conversation);
-                events.forget_here(conversation);
+                events.forget(conversation);
                 // Whose it was is not known here; all of it can be read again.
                 memos.clear();
                 vectors.clear();

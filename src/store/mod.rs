@@ -345,7 +345,11 @@ impl Store {
 
     /// How much room there is.
     pub fn disk(&self) -> std::io::Result<Disk> {
-        disk(&self.dir)
+        let mut room = disk(&self.dir)?;
+        if let Engine::Postgres(replica) = &self.engine {
+            room.database_bytes = replica.size().unwrap_or(0);
+        }
+        Ok(room)
     }
 
     pub fn stats(&self) -> Stats {

@@ -11,10 +11,11 @@ async fn a_snapshot_can_be_listed_shown_exported_and_restored_beside_a_running_s
     let stage = Stage::new().await;
     let messages = filled_to(&stage, 120.0, 2048).await;
     let got = stage.chat(&messages, 2048).await;
-    let (id, dir) = (got.header("x-loadline-snapshot").to_owned(), stage.data_dir().display().to_string());
+    let (id, place) = (got.header("x-loadline-snapshot").to_owned(), stage.place());
+    let place: Vec<&str> = place.iter().map(String::as_str).collect();
     let said = messages.as_array().expect("messages");
     let cli = |arguments: &[&str]| {
-        let output = run(&[&["snapshots", "--data-dir", &dir], arguments].concat(), "");
+        let output = run(&[&["snapshots"], place.as_slice(), arguments].concat(), "");
         assert!(output.status.success(), "{arguments:?}: {output:?}");
         stdout(&output)
     };
@@ -39,7 +40,7 @@ async fn a_snapshot_can_be_listed_shown_exported_and_restored_beside_a_running_s
     let request: Value = serde_json::from_str(&cli(&["restore", &id, "--say", "go on"])).expect("json");
     let restored = request["messages"].as_array().expect("messages");
     assert_eq!((restored.len(), restored.last().map(|last| &last["content"])), (said.len() + 1, Some(&json!("go on"))));
-    let missing = run(&["snapshots", "show", "snapshot-nope", "--data-dir", &dir], "");
+    let missing = run(&[&["snapshots", "show", "snapshot-nope"], place.as_slice()].concat(), "");
     assert_eq!(missing.status.code(), Some(2));
 }
 

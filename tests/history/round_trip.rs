@@ -271,12 +271,13 @@ async fn an_export_of_a_branch_holds_the_way_to_what_was_said_last() {
     let mut said = vec![json!({ "role": "user", "content": "first" })];
     let first = stage.post_with("/api/chat", chat_body(&json!(said), 4096), &as_alice).await;
     said.push(first.json()["message"].clone());
+    let id = first.header("x-loadline-conversation");
     for edit in ["left", "right"] {
         let mut edited = said.clone();
         edited.push(json!({ "role": "user", "content": edit }));
-        stage.post_with("/api/chat", chat_body(&json!(edited), 4096), &as_alice).await;
+        let got = stage.post_with("/api/chat", chat_body(&json!(edited), 4096), &as_alice).await;
+        assert_eq!((got.status, got.header("x-loadline-conversation")), (200, id), "{}", got.text);
     }
-    let id = first.header("x-loadline-conversation");
     let export = stage.get_as(&alice, &format!("/api/conversations/{id}/export")).await.text;
     assert!(export.contains("\"right\"") && !export.contains("\"left\""), "{export}");
     assert_strict(&export);

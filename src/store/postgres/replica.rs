@@ -17,7 +17,7 @@ use postgres::fallible_iterator::FallibleIterator;
 use super::address::Address;
 use super::keeper::Keeper;
 use super::schema;
-use super::session::{CHANNEL, Session, Told};
+use super::session::{Session, Told};
 use super::waiting;
 use crate::context::identity::ConversationId;
 use crate::store::error::Failure;
@@ -76,8 +76,8 @@ impl std::fmt::Debug for Watcher {
 pub(in crate::store) struct Replica {
     pub(super) address: Arc<Address>,
     pub(super) id: String,
-    /// Whether the server tells others of what happens.
-    pub(super) notifies: bool,
+    /// Where the server tells others of what happens, if it does.
+    pub(super) channel: Option<String>,
     /// The versions that conversations had when this process last read or changed them.
     versions: DashMap<ConversationId, i64>,
     numbers: Mutex<Range<i64>>,
@@ -91,14 +91,16 @@ impl Replica {
     /// Joins those who use the database, with the schema up to date.
     pub(in crate::store) fn join(address: Address) -> Result<Arc<Self>, StoreError> {
         let address = Arc::new(address);
-        let notifies = waiting(|| {
+        let channel = waiting(|| {
             let session = address.connect().map_err(|error| StoreError::server(&address, &error))?;
             schema::migrate(&session, &address)?;
-            Ok::<_, StoreError>(session.batch(&format!("LISTEN {CHANNEL}; UNLISTEN {CHANNEL}")).is_ok())
+            let channel = session.channel().map_err(|failure| failure.on(&address))?;
+            let listens = session.batch(&format!("LISTEN {channel}; UNLISTEN {channel}")).is_ok();
+            Ok::<_, StoreError>(listens.then_some(channel))
         })?;
         let replica = Arc::new(Self {
             id: uuid::Uuid::now_v7().simple().to_string(),
-            notifies,
+            channel,
             versions: DashMap::new(),
             numbers: Mutex::new(0..0),
             keeper: Mutex::new(Keeper::new(Arc::clone(&address))),
@@ -206,6 +208,14 @@ impl Replica {
         self.ask(|session| session.execute(statement, values![name, &self.id]).map(|_| ()))
     }
 
+    /// Bytes of the database, all of it; none where the server does not tell.
+    pub(in crate::store) fn size(&self) -> Option<u64> {
+        let size = |session: &Session| {
+            Sql::Postgres(session).one("SELECT pg_database_size(current_database())", &[], |row| row.get::<i64>(0))
+        };
+        self.ask(size).ok().flatten().map(i64::unsigned_abs)
+    }
+
     fn ask<T: Send>(&self, question: impl Fn(&Session) -> Result<T, Failure> + Send + Sync) -> Result<T, StoreError> {
         locked(&self.keeper).ask(question)
     }
@@ -247,8 +257,8 @@ impl Replica {
         let server = |error: postgres::Error| StoreError::server(&self.address, &error);
         let own = |failure: Failure| failure.on(&self.address);
         let mut client = self.address.client().map_err(server)?;
-        if self.notifies {
-            client.batch_execute(&format!("LISTEN {CHANNEL}")).map_err(server)?;
+        if let Some(channel) = &self.channel {
+            client.batch_execute(&format!("LISTEN {channel}")).map_err(server)?;
         }
         let session = self.address.connect().map_err(server)?;
         let (mut seen_at, mut looked_at, mut swept_at) = (None, None, None);
@@ -264,7 +274,7 @@ impl Replica {
                     self.tell(signal);
                 }
             }
-            if self.notifies {
+            if self.channel.is_some() {
                 hear(&mut client, |signal| self.tell(signal)).map_err(server)?;
             } else {
                 thread::sleep(TICK);

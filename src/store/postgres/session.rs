@@ -3,7 +3,7 @@
 //! In a transaction events are held back until its end and numbered there (`flush`), because a number must not be
 //! given before those below it are committed, and nobody should wait for that longer than a commit takes.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::HashMap;
 
 use postgres::types::ToSql;
@@ -19,9 +19,6 @@ use crate::store::sql::{Sql, Value, values};
 /// Statements that are kept prepared: more than there are.
 const STATEMENTS: usize = 256;
 
-/// Where others are told.
-pub(super) const CHANNEL: &str = "loadline";
-
 pub(in crate::store) struct Session {
     /// There until the end.
     client: RefCell<Option<Client>>,
@@ -30,7 +27,8 @@ pub(in crate::store) struct Session {
     told: RefCell<Told>,
     /// Who this is, in rows that belong to a process.
     replica: RefCell<Option<String>>,
-    notifies: Cell<bool>,
+    /// Where others are told.
+    channel: RefCell<Option<String>>,
 }
 
 /// What is only known to have happened when the transaction is committed.
@@ -56,14 +54,21 @@ impl Session {
             prepared: RefCell::default(),
             told: RefCell::default(),
             replica: RefCell::default(),
-            notifies: Cell::new(false),
+            channel: RefCell::default(),
         }
     }
 
     /// A connection that writes for a replica.
-    pub(super) fn writes_for(&self, replica: &str, notifies: bool) {
+    pub(super) fn writes_for(&self, replica: &str, channel: Option<&str>) {
         *self.replica.borrow_mut() = Some(replica.to_owned());
-        self.notifies.set(notifies);
+        *self.channel.borrow_mut() = channel.map(str::to_owned);
+    }
+
+    /// The name of the channel on which users of this schema tell each other. Channels are the whole database's.
+    pub(super) fn channel(&self) -> Result<String, Failure> {
+        let schema: Option<String> = Sql::Postgres(self).one("SELECT current_schema()", &[], |row| row.get(0))?;
+        let digest = blake3::hash(schema.unwrap_or_default().as_bytes());
+        Ok(format!("loadline_{}", &digest.to_hex()[..16]))
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut Client) -> Result<T, postgres::Error>) -> Result<T, Failure> {
@@ -230,11 +235,11 @@ impl Session {
     }
 
     fn notify(&self, word: &str) -> Result<(), Failure> {
-        if self.notifies.get() {
-            // Its value has no type of ours, and nobody wants it.
-            self.batch(&format!("NOTIFY {CHANNEL}, '{word}'"))?;
+        match &*self.channel.borrow() {
+            // Made of our own letters only.
+            Some(channel) => self.batch(&format!("NOTIFY {channel}, '{word}'")),
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 

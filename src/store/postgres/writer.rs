@@ -178,7 +178,7 @@ impl Work {
         }
         let replica = &self.writer.replica;
         let session = replica.address.connect()?;
-        session.writes_for(&replica.id, replica.notifies);
+        session.writes_for(&replica.id, replica.channel.as_deref());
         let known = "INSERT INTO writers (id, replica, batch) VALUES (?1, ?2, ?3) ON CONFLICT (id) DO NOTHING";
         // If a commit may have happened its row must be there; else somebody took this process for dead.
         let missing = session.execute(known, values![&self.id, &replica.id, self.batch - 1])? == 1;
@@ -196,6 +196,7 @@ pub(in crate::store) fn change_once(address: &Address, change: &Change) -> Resul
     waiting(|| {
         let session = address.connect().map_err(|error| StoreError::server(address, &error))?;
         let change_it = || {
+            session.writes_for("", Some(&session.channel()?));
             session.begin()?;
             apply(Sql::Postgres(&session), change)?;
             tell(&session, change);
