@@ -12,6 +12,8 @@
 //! * `deploy.rs` — what ships for operators: dashboard, alerts, container, unit.
 //! * `top.rs` — the dashboard in a terminal, as a process.
 //! * `doctor.rs` — what `loadline doctor` sees, and the way it says to mend it.
+//! * `replicas/` — several Loadlines on one PostgreSQL (`postgres.rs` starts one); skipped by name where there is none,
+//!   required in CI. `LOADLINE_TEST_STORE=postgres` has every stage of the other tests keep its things on one as well.
 //! * `browser/` — the dashboard in a real Chromium; skipped by name where there is none, required in CI.
 //! * `live/` — against a real Ollama; skipped by name where there is none, required in CI.
 #![allow(unreachable_pub, reason = "nothing uses a test binary from outside")]
@@ -30,6 +32,7 @@ mod live;
 mod load;
 mod plans;
 mod postgres;
+mod replicas;
 mod stage;
 mod top;
 mod watch;

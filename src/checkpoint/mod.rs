@@ -20,6 +20,7 @@ use tokio::time::Instant;
 use crate::context::identity::ConversationId;
 use crate::events::Event;
 use crate::proxy::Gateway;
+use crate::store::{Lease, checkpoint_lease};
 use crate::telemetry::metrics::Compacting;
 pub use write::{Cost, Job};
 
@@ -125,7 +126,10 @@ pub fn schedule(gateway: &Arc<Gateway>, job: Job) {
     tokio::spawn(async move {
         // Whatever happens in there, the conversation is free again afterwards.
         let running = Running { gateway: &gateway, conversation, phase: &phase };
-        run(&gateway, job, &phase).await;
+        // Of several Loadlines one writes it. If it cannot be told who, nobody does, and 95 % will come.
+        if let Ok(Some(_ours)) = Lease::take(&gateway.store, format!("checkpoint job {conversation}")).await {
+            run(&gateway, job, &phase).await;
+        }
         drop(running);
     });
 }
@@ -185,6 +189,7 @@ async fn run(gateway: &Gateway, job: Job, phase: &watch::Sender<Phase>) {
             break;
         };
         phase.send_replace(Phase::Writing);
+        let _others_wait = Lease::take(&gateway.store, checkpoint_lease(job.turn.conversation)).await;
         let busy = async {
             let _busy = active.wait_for(|active| *active > 0).await;
         };

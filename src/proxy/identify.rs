@@ -16,7 +16,7 @@ use super::respond::Refusal;
 use crate::context::identity::{ConversationId, Placement};
 use crate::context::{Link, Message, Role};
 use crate::dialect::{Prompt, Request};
-use crate::store::{Store, StoreError};
+use crate::store::{Standing, Store, StoreError};
 
 /// How often a checkpoint that another process writes is looked for.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
@@ -88,11 +88,21 @@ async fn find(
     if placement != Placement::New || !answered {
         return Ok(placement);
     }
-    let (store, asking, searched) = (Arc::clone(&gateway.store), Arc::clone(user), Arc::clone(links));
-    let stored = tokio::task::spawn_blocking(move || stored(&store, &asking, &searched)).await;
-    let Some(stored) = stored.map_err(|_| unreadable())?.map_err(|_| unreadable())? else { return Ok(placement) };
-    gateway.conversations.adopt(user, links, stored);
+    let Some(mut found) = look_up(gateway, user, links).await? else { return Ok(placement) };
+    if standing(gateway, found.conversation).await?.is_some_and(|stands| stands.waited) {
+        // There may be a new front.
+        let Some(again) = look_up(gateway, user, links).await? else { return Ok(placement) };
+        found = again;
+    }
+    gateway.conversations.adopt(user, links, found);
     Ok(gateway.conversations.find(links))
+}
+
+/// The conversation that the store finds for a history.
+async fn look_up(gateway: &Arc<Gateway>, user: &Arc<str>, links: &Arc<[Link]>) -> Result<Option<Stored>, Refusal> {
+    let (store, asking, searched) = (Arc::clone(&gateway.store), Arc::clone(user), Arc::clone(links));
+    let found = tokio::task::spawn_blocking(move || stored(&store, &asking, &searched)).await;
+    found.map_err(|_| unreadable())?.map_err(|_| unreadable())
 }
 
 /// What a look at the store has changed.
@@ -104,39 +114,50 @@ enum Renewed {
     Forgotten,
 }
 
-/// Forgets what memory has of a conversation if another process has changed it since, and waits, within bounds, for one
-/// that is writing its checkpoint.
+/// How a conversation stands that others may change.
+struct Stands {
+    standing: Standing,
+    /// Whether memory knows it so.
+    known: bool,
+    /// Whether another process was writing its checkpoint, and was waited for.
+    waited: bool,
+}
+
+/// How a conversation stands, after waiting, within bounds, for another process that is writing its checkpoint. None if
+/// nobody else can change it, or if it is not there.
+async fn standing(gateway: &Arc<Gateway>, conversation: ConversationId) -> Result<Option<Stands>, Refusal> {
+    if !gateway.store.is_shared() {
+        return Ok(None);
+    }
+    let started = Instant::now();
+    let mut waited = false;
+    loop {
+        let store = Arc::clone(&gateway.store);
+        let asked = tokio::task::spawn_blocking(move || store.standing(conversation)).await;
+        let stands = asked.map_err(|_| unreadable())?.map_err(|_| unreadable())?;
+        let Some((standing, known)) = stands else { return Ok(None) };
+        if standing.checkpoint_ms.is_none() || started.elapsed() >= gateway.config.checkpoint.wait {
+            return Ok(Some(Stands { standing, known, waited }));
+        }
+        waited = true;
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// Forgets what memory has of a conversation if another process has changed it since.
 async fn renew(gateway: &Arc<Gateway>, user: &Arc<str>, conversation: ConversationId) -> Result<Renewed, Refusal> {
     if !gateway.store.is_shared() {
         return Ok(Renewed::Same);
     }
-    let standing = || {
-        let store = Arc::clone(&gateway.store);
-        async move {
-            let asked = tokio::task::spawn_blocking(move || store.standing(conversation)).await;
-            asked.map_err(|_| unreadable())?.map_err(|_| unreadable())
-        }
-    };
-    let mut stands = standing().await?;
-    let waits_since = Instant::now();
-    while stands.as_ref().is_some_and(|(standing, _)| standing.checkpoint_ms.is_some())
-        && waits_since.elapsed() < gateway.config.checkpoint.wait
-    {
-        tokio::time::sleep(LOOK_AGAIN).await;
-        stands = standing().await?;
-    }
-    match stands {
-        Some((standing, true)) if standing.user == **user => Ok(Renewed::Same),
-        Some((standing, _)) => {
+    match standing(gateway, conversation).await? {
+        Some(stands) if stands.known && stands.standing.user == **user => return Ok(Renewed::Same),
+        Some(stands) => {
             gateway.conversations.forget(conversation);
-            gateway.store.note_version(conversation, standing.version);
-            Ok(Renewed::Forgotten)
+            gateway.store.note_version(conversation, stands.standing.version);
         }
-        None => {
-            gateway.conversations.forget(conversation);
-            Ok(Renewed::Forgotten)
-        }
+        None => gateway.conversations.forget(conversation),
     }
+    Ok(Renewed::Forgotten)
 }
 
 /// The conversation that the store finds for a history.

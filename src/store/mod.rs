@@ -19,6 +19,7 @@ mod held;
 mod home;
 mod import;
 mod index;
+mod lease;
 mod open;
 mod postgres;
 mod read;
@@ -49,8 +50,9 @@ pub use error::{Rejection, StoreError};
 pub use health::{Committed, Stats};
 pub use home::Home;
 pub use import::{Import, ImportedLine, ImportedMessage, ImportedSlice};
+pub use lease::Lease;
 pub use open::Checked;
-pub use postgres::{Address, AddressError, Signal};
+pub use postgres::{Address, AddressError, Signal, checkpoint_lease};
 pub use read::{
     CheckpointRow, ConversationRow, Counts, EventRow, Found, Hit, ImportedLineRow, MessageRow, ReadOnly, Reader, Reads,
     ReceiptRow, RecentLimit, SnapshotRow, Standing, TokenRow, TurnRow, open_read_only, open_server_read_only,

@@ -3,7 +3,8 @@
 //! Events are on disk before anybody hears of them, and so is how far each receiver has come. One task for each
 //! address reads on from there, so that none of them waits for another and nothing waits for them: every event
 //! arrives in order and at least once, or is given up after `webhooks.max_attempts` calls. A receiver drops what
-//! it gets twice by its `webhook-id`. It is told what was done and how much, never what was said.
+//! it gets twice by its `webhook-id`. Of several Loadlines on one store, one calls. A receiver is told what was done and
+//! how much, never what was said.
 
 mod backoff;
 mod call;
@@ -25,7 +26,7 @@ pub use sign::{Key, NotBase64, Secret};
 use crate::config::{Receiver, Webhooks};
 use crate::events::is_of;
 use crate::proxy::Gateway;
-use crate::store::{Change, EventRow, Reads, StoreError};
+use crate::store::{Change, EventRow, Lease, Reads, StoreError};
 use call::{Calls, Message, Outcome};
 
 /// Events read at once.
@@ -111,6 +112,7 @@ pub async fn start(gateway: &Arc<Gateway>, backoff: Backoff) -> Result<(), Start
             saved: done,
             saved_at: Instant::now(),
             newest: done,
+            lease: None,
         };
         tokio::spawn(follower.run());
     }
@@ -163,6 +165,8 @@ struct Follower {
     saved: i64,
     saved_at: Instant,
     newest: i64,
+    /// What only one process has at a time.
+    lease: Option<Lease>,
 }
 
 /// What became of an event.
@@ -186,6 +190,11 @@ impl Follower {
         let mut changes = self.gateway.events.changes();
         loop {
             changes.mark_unchanged();
+            if !self.is_ours().await {
+                self.tell_lag(0);
+                let _woken_or_not = tokio::time::timeout(LOOK_EVERY, changes.changed()).await;
+                continue;
+            }
             let read = self.read().await;
             if read.as_ref().is_some_and(Vec::is_empty) {
                 self.tell_lag(0);
@@ -216,6 +225,22 @@ impl Follower {
                 self.save().await;
             }
         }
+    }
+
+    /// Whether this process is the one of several that calls this receiver. Who takes over goes on where the other was.
+    async fn is_ours(&mut self) -> bool {
+        if self.lease.as_ref().is_some_and(|lease| !lease.is_lost()) {
+            return true;
+        }
+        self.lease = None;
+        let name = self.receiver.cursor();
+        self.lease = Lease::take(&self.gateway.store, format!("webhook {name}")).await.ok().flatten();
+        if self.lease.is_none() {
+            return false;
+        }
+        let Some(known) = self.ask(move |reader| reader.cursor(&name)).await else { return false };
+        self.done = self.done.max(known.unwrap_or(0));
+        true
     }
 
     /// The next events. None when the store cannot be read: there will be another try.

@@ -23,7 +23,7 @@ mod writer;
 pub use address::{Address, AddressError};
 pub(super) use keeper::Keeper;
 pub(super) use replica::Replica;
-pub use replica::Signal;
+pub use replica::{Signal, checkpoint_lease};
 pub(super) use schema::{FOLDED_QUESTION, FOLDED_TEXT};
 pub(super) use session::Session;
 pub(super) use writer::{Writer, change_once};

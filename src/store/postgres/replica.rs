@@ -293,8 +293,8 @@ impl Replica {
     }
 }
 
-/// The lease for writing a conversation's checkpoint.
-pub(in crate::store) fn checkpoint_lease(conversation: ConversationId) -> String {
+/// The lease of whoever has the model write a conversation's checkpoint just now: others wait for it.
+pub fn checkpoint_lease(conversation: ConversationId) -> String {
     format!("checkpoint {conversation}")
 }
 
