@@ -68,7 +68,7 @@ impl Bench {
         let server = Server::bind(Arc::clone(&gateway)).await.expect("a free port");
         let url = format!("http://{}", server.addr());
         tokio::spawn(server.run(std::future::pending()));
-        let model = gateway.models.get("sim").await.expect("the model");
+        let model = gateway.fleet.model("sim").await.expect("the model");
         Self { gateway, model, url, _sim: sim, _data: data }
     }
 

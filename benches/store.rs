@@ -35,6 +35,7 @@ fn turn(number: u64) -> (Change, Change) {
         at: number as i64,
         model: "sim".to_owned(),
         dialect: "chat",
+        upstream: None,
         system: "[\"be brief\"]".to_owned(),
         after: None,
         messages: vec![message(link(0), "user", 900)],

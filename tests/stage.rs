@@ -105,6 +105,12 @@ impl Stage {
         Self::on(sim, &upstream, variables, data).await
     }
 
+    /// The same, before upstreams at these addresses.
+    pub async fn restarted_on(self, upstreams: &str) -> Self {
+        let (sim, data) = self.stopped().await;
+        Self::on(sim, upstreams, &[], data).await
+    }
+
     /// The same, in front of another upstream.
     pub async fn restarted_before(self, sim: Sim) -> Self {
         let (_gone, data) = self.stopped().await;

@@ -92,6 +92,8 @@ pub(super) fn access(method: &Method, path: &str) -> Access {
         Access::Open
     } else if below("/loadline/overview") || below("/loadline/turns") {
         Access::Token(Scope::Read)
+    } else if below("/loadline/upstreams") {
+        Access::Token(if reads { Scope::Read } else { Scope::Admin })
     } else if crate::api::is_ours(path) {
         Access::Token(if reads { Scope::Read } else { Scope::Chat })
     } else if path == "/metrics" || below("/loadline/events") || below("/loadline/receipts") {
@@ -123,6 +125,8 @@ mod tests {
             (Method::POST, "/loadline", Access::Usual(Scope::Chat)),
             (Method::GET, "/loadline/overview", Access::Token(Scope::Read)),
             (Method::GET, "/loadline/turns/7", Access::Token(Scope::Read)),
+            (Method::GET, "/loadline/upstreams", Access::Token(Scope::Read)),
+            (Method::POST, "/loadline/upstreams/1/drain", Access::Token(Scope::Admin)),
             (Method::GET, "/metrics", Access::Usual(Scope::Read)),
             (Method::GET, "/metrics/other", Access::Usual(Scope::Admin)),
             (Method::DELETE, "/api/delete", Access::Usual(Scope::Admin)),

@@ -40,7 +40,7 @@ pub(super) async fn hand_over(asked: &Asked<'_>, id: ConversationId) -> Result<R
     let (row, said) = reading_much(asked.gateway, read).await?.ok_or_else(not_found)?;
     let config = &asked.gateway.config;
     let means = Means {
-        models: &asked.gateway.models,
+        models: &asked.gateway.fleet.member_with(&row.model).await.models,
         limits: &config.history,
         reserve: config.reserve,
         patience: config.checkpoint.timeout,

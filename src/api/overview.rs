@@ -14,6 +14,7 @@ use super::{blocking, no_store, views};
 use crate::context::ladder::{CHECKPOINT_PERCENT, COMPRESSION_PERCENT, ROLLOVER_PERCENT, TOLD_PERCENT};
 use crate::context::{Budget, Usage};
 use crate::events;
+use crate::ollama::fleet::Member;
 use crate::ollama::models::Model;
 use crate::proxy::respond::{self, Refusal, ResponseBody};
 use crate::proxy::{Gateway, turns_by_action};
@@ -33,7 +34,7 @@ pub(crate) async fn overview(
     let query = Query::read(head.uri.query())?;
     let (limit, all) = (query.limit(DEFAULT_LIMIT, MAX_LIMIT)?, query.flag("all")? && caller.sees_all());
     let events = query.number("events")?.unwrap_or(0).clamp(0, i64::from(MAX_LIMIT)) as u32;
-    let seen = gateway.probe.seen(gateway.upstream()).await;
+    let seen = gateway.fleet.any().seen().await;
     let user = Arc::clone(&caller.user);
     let owner = (!all).then(|| Arc::clone(&user));
     let store = Arc::clone(&gateway.store);
@@ -69,12 +70,35 @@ pub(crate) async fn overview(
         },
         "store": about_store(gateway, disk),
         "totals": totals(gateway),
-        "models": gateway.models.known().iter().map(|known| model(gateway, known)).collect::<Vec<_>>(),
+        "upstreams": upstreams(gateway),
+        "models": models(gateway).iter().map(|known| model(gateway, known)).collect::<Vec<_>>(),
         "conversations": conversations,
         "last_event": last_event,
         "events": latest.iter().map(events::shown).collect::<Vec<_>>(),
     });
     Ok(no_store(respond::json(StatusCode::OK, answer.to_string())))
+}
+
+/// Everybody who answers, and how much each has to do.
+pub(crate) fn upstreams(gateway: &Gateway) -> Value {
+    let about = |member: &Arc<Member>| {
+        json!({
+            "url": member.name(),
+            "up": member.is_up(),
+            "draining": member.is_draining(),
+            "in_flight": member.in_flight(),
+            "error": member.trouble(),
+        })
+    };
+    gateway.fleet.members().iter().map(about).collect()
+}
+
+/// What is known of models, of each name once: upstreams that have the same model mostly agree.
+fn models(gateway: &Gateway) -> Vec<Arc<Model>> {
+    let mut known: Vec<Arc<Model>> = gateway.fleet.members().iter().flat_map(|member| member.models.known()).collect();
+    known.sort_by(|one, other| one.name.cmp(&other.name));
+    known.dedup_by(|one, other| one.name == other.name);
+    known
 }
 
 fn about_store(gateway: &Gateway, disk: Disk) -> Value {
@@ -110,7 +134,7 @@ fn totals(gateway: &Gateway) -> Value {
 }
 
 fn model(gateway: &Gateway, model: &Model) -> Value {
-    let (window, source) = gateway.models.window(model, None);
+    let (window, source) = gateway.window(model, None);
     let (basis, note) = model.basis();
     json!({
         "name": model.name,

@@ -145,7 +145,7 @@ impl Job {
         question.push(Message::plain(Role::User, prompt::instruction(self.limit), 0));
         request.prompt = Prompt::Chat(question);
         request.render_with.retain(|(name, _)| matches!(*name, "options"));
-        let tokens = count(gateway.upstream(), &self.model, &request).await.tokens;
+        let tokens = count(self.model.upstream(), &self.model, &request).await.tokens;
         let Prompt::Chat(question) = request.prompt else { return None };
         let question: Vec<_> = question.iter().map(Message::to_owned_message).collect();
         (tokens.saturating_add(answer) <= self.window).then_some(question)
@@ -214,7 +214,10 @@ impl Draft {
             keep_alive: keep_alive.as_deref().filter(|_| own),
             answer_tokens,
         };
-        let reply = ask(gateway.upstream(), &asked).await?;
+        // Another model may be elsewhere.
+        let other = if own { None } else { gateway.fleet.model(&self.writer).await.ok() };
+        let upstream = other.as_ref().unwrap_or(&job.model).upstream();
+        let reply = ask(upstream, &asked).await?;
         gateway.cost.read_ns.fetch_add(reply.read_ns, Ordering::Relaxed);
         gateway.cost.questions.fetch_add(1, Ordering::Relaxed);
         self.answers.push(reply.text);
@@ -228,8 +231,8 @@ impl Draft {
     async fn chunks(&self, gateway: &Gateway, job: &Job, answer: Tokens) -> Vec<Vec<Message<'static>>> {
         let writer = match &gateway.config.checkpoint.model {
             None => Some((Arc::clone(&job.model), job.window)),
-            Some(name) => gateway.models.get(name).await.ok().map(|model| {
-                let (window, _) = gateway.models.window(&model, None);
+            Some(name) => gateway.fleet.model(name).await.ok().map(|model| {
+                let (window, _) = gateway.window(&model, None);
                 (model, window)
             }),
         };

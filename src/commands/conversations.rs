@@ -404,7 +404,7 @@ async fn hand_over(
     let row = find(store, id)?;
     let said = store.path(id, None)?;
     let upstream = Upstream::new(upstream, config.connect_timeout, config.first_byte_timeout)?;
-    let models = Models::new(upstream, Box::new(config.windows));
+    let models = Models::new(upstream, std::sync::Arc::new(config.windows));
     let means = Means {
         models: &models,
         limits: &config.history,

@@ -48,7 +48,7 @@ impl Serve {
         let listen = gateway.config.listen;
         let server = Server::bind(Arc::clone(&gateway)).await.with_context(|| format!("cannot listen on {listen}"))?;
         let addr = server.addr();
-        if gateway.upstream().is_at(addr) {
+        if gateway.fleet.members().iter().any(|member| member.upstream().is_at(addr)) {
             bail!("upstream.url: http://{addr} is Loadline itself; Ollama is usually at http://127.0.0.1:11434");
         }
         gateway.store.announce(&format!("http://{}", reachable(addr)))?;

@@ -50,7 +50,7 @@ pub(super) fn tokenizer_of_file(path: &Path) -> Result<Tokenizer> {
 /// The vocabulary of a model of a running Ollama.
 pub(super) async fn tokenizer_of_upstream(url: &str, model: &str) -> Result<Arc<Tokenizer>> {
     let upstream = Upstream::new(url, CONNECT_TIMEOUT, ANSWER_TIMEOUT)?;
-    let models = Models::new(upstream, Box::new(Windows::default()));
+    let models = Models::new(upstream, std::sync::Arc::new(Windows::default()));
     let facts = models.get(model).await.with_context(|| format!("model `{model}` at {url}"))?;
     facts.tokenizer.clone().map_err(|reason| anyhow!("model `{model}` at {url}: {reason}"))
 }

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use crate::context::Window;
 use crate::history::intake::Limits;
+use crate::ollama::fleet::Sharing;
 use crate::ollama::models::{ConfiguredWindow, full_name};
 use crate::store::{Address, Home};
 
@@ -45,7 +46,12 @@ pub struct Config {
     pub max_body_bytes: usize,
     pub header_timeout: Duration,
     pub shutdown_grace: Duration,
+    /// The first of those who answer.
     pub upstream_url: String,
+    /// All of them.
+    pub upstream_urls: Vec<String>,
+    /// How requests are shared out among them.
+    pub sharing: Sharing,
     pub connect_timeout: Duration,
     pub first_byte_timeout: Duration,
     pub idle_timeout: Duration,
@@ -189,7 +195,10 @@ impl Config {
             raw.server.listen = listen.to_string();
         }
         if let Some(url) = flags.upstream {
-            raw.upstream.url = url;
+            let mut urls = url.split(',').map(|url| url.trim().to_owned());
+            raw.upstream.url = urls.next().unwrap_or_default();
+            let more: Vec<String> = urls.collect();
+            raw.upstream.urls = if more.is_empty() { more } else { [vec![raw.upstream.url.clone()], more].concat() };
         }
         if let Some(dir) = flags.data_dir {
             raw.store.data_dir = dir.to_string_lossy().into_owned();
@@ -243,6 +252,13 @@ impl Config {
             let reason = "must look like http://127.0.0.1:4318, without a user or password; https is not spoken here";
             return Err(value("log.otlp_endpoint", reason));
         }
+        let upstream_urls = if raw.upstream.urls.is_empty() { vec![raw.upstream.url] } else { raw.upstream.urls };
+        let mut distinct = upstream_urls.clone();
+        distinct.sort();
+        distinct.dedup();
+        if distinct.len() < upstream_urls.len() {
+            return Err(value("upstream.urls", "names an upstream twice"));
+        }
         let windows = raw.models.iter().filter_map(|(name, model)| Some((full_name(name), model.window?)));
         let windows = windows.collect();
         Ok(Self {
@@ -252,7 +268,15 @@ impl Config {
             max_body_bytes: raw.server.max_body_mb << 20,
             header_timeout: seconds(raw.server.header_timeout_s),
             shutdown_grace: seconds(raw.server.shutdown_grace_s),
-            upstream_url: raw.upstream.url,
+            upstream_url: upstream_urls[0].clone(),
+            upstream_urls,
+            sharing: Sharing {
+                most_each: raw.upstream.max_concurrent,
+                queue: raw.upstream.queue,
+                queue_timeout: seconds(raw.upstream.queue_timeout_s),
+                affinity: raw.upstream.affinity,
+                affinity_wait: Duration::from_millis(raw.upstream.affinity_wait_ms),
+            },
             connect_timeout: Duration::from_millis(raw.upstream.connect_timeout_ms),
             first_byte_timeout: seconds(raw.upstream.first_byte_timeout_s),
             idle_timeout: seconds(raw.upstream.idle_timeout_s),

@@ -73,18 +73,30 @@ pub struct Auth {
 #[serde(default, deny_unknown_fields)]
 pub struct Upstream {
     pub url: String,
+    pub urls: Vec<String>,
     pub connect_timeout_ms: u64,
     pub first_byte_timeout_s: u64,
     pub idle_timeout_s: u64,
+    pub max_concurrent: usize,
+    pub queue: usize,
+    pub queue_timeout_s: u64,
+    pub affinity: bool,
+    pub affinity_wait_ms: u64,
 }
 
 impl Default for Upstream {
     fn default() -> Self {
         Self {
             url: "http://127.0.0.1:11434".to_owned(),
+            urls: Vec::new(),
             connect_timeout_ms: 1000,
             first_byte_timeout_s: 1800,
             idle_timeout_s: 300,
+            max_concurrent: 0,
+            queue: 512,
+            queue_timeout_s: 120,
+            affinity: true,
+            affinity_wait_ms: 2000,
         }
     }
 }

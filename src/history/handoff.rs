@@ -205,7 +205,7 @@ async fn shorter(text: &str, limit_chars: usize, models: &Models, model: &Model,
     }
     let asked =
         Question { model: &model.name, messages: &question, options: None, keep_alive: None, answer_tokens: words * 2 };
-    let reply = match ask(models.upstream(), &asked).await {
+    let reply = match ask(model.upstream(), &asked).await {
         Ok(reply) => reply,
         Err(error) => {
             tracing::warn!(model = model.name, %error, "a message could not be condensed: it is cut");

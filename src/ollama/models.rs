@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -49,10 +49,31 @@ pub struct Models {
     sketches: DashMap<String, (Arc<Model>, Instant)>,
     /// Which models are loaded, as `/api/ps` has just said.
     loaded: tokio::sync::Mutex<Option<(Instant, Bytes)>>,
-    configured_window: Box<dyn ConfiguredWindow>,
+    configured_window: Arc<dyn ConfiguredWindow>,
     traits: Arc<UpstreamTraits>,
     /// Where vocabularies outlive the process.
     shelf: Option<Shelf>,
+    /// Those of other upstreams too.
+    vocabularies: Vocabularies,
+}
+
+/// Vocabularies that are in use, by the digest of their model: several upstreams with the same model have one.
+#[derive(Debug, Clone, Default)]
+pub struct Vocabularies(Arc<DashMap<Digest, Weak<Tokenizer>>>);
+
+impl Vocabularies {
+    /// The one that others use already, if there is one.
+    fn shared(&self, digest: &Digest, new: Arc<Tokenizer>) -> Arc<Tokenizer> {
+        self.0.retain(|_, known| known.strong_count() > 0);
+        let mut entry = self.0.entry(digest.clone()).or_default();
+        match entry.upgrade() {
+            Some(known) => known,
+            None => {
+                *entry = Arc::downgrade(&new);
+                new
+            }
+        }
+    }
 }
 
 /// The windows that an operator has written down.
@@ -111,6 +132,7 @@ impl WindowSource {
 #[derive(Debug)]
 pub struct Model {
     pub name: String,
+    upstream: Upstream,
     /// `Err` says why there is none.
     pub tokenizer: Result<Arc<Tokenizer>, String>,
     pub trained_window: Option<Window>,
@@ -162,7 +184,7 @@ pub enum ModelError {
 }
 
 impl Models {
-    pub fn new(upstream: Upstream, configured_window: Box<dyn ConfiguredWindow>) -> Self {
+    pub fn new(upstream: Upstream, configured_window: Arc<dyn ConfiguredWindow>) -> Self {
         Self {
             upstream,
             models: Arc::default(),
@@ -171,7 +193,13 @@ impl Models {
             configured_window,
             traits: Arc::default(),
             shelf: None,
+            vocabularies: Vocabularies::default(),
         }
+    }
+
+    /// The same, with vocabularies that others use too.
+    pub fn sharing(self, vocabularies: Vocabularies) -> Self {
+        Self { vocabularies, ..self }
     }
 
     /// The same, with a place where what was read of models is kept.
@@ -205,12 +233,13 @@ impl Models {
     async fn load(&self, name: &str) -> Result<Arc<Model>, ModelError> {
         let digest = self.digest(name).await;
         if let Some(model) = self.load_kept(name, digest.as_ref()).await {
-            return Ok(Arc::new(model));
+            return Ok(Arc::new(self.shared(model)));
         }
         let shown = self.show(name, true).await?;
         let (model, kept) = tokio::task::spawn_blocking({
-            let (name, digest, traits) = (name.to_owned(), digest.clone(), Arc::clone(&self.traits));
-            move || Model::shown(name, digest, shown, traits)
+            let (of, digest, traits) =
+                ((name.to_owned(), self.upstream.clone()), digest.clone(), Arc::clone(&self.traits));
+            move || Model::shown(of, digest, shown, traits)
         })
         .await
         .map_err(|_| ModelError::Unreadable)?;
@@ -227,14 +256,22 @@ impl Models {
                 }
             });
         }
-        Ok(Arc::new(model))
+        Ok(Arc::new(self.shared(model)))
+    }
+
+    /// With the vocabulary that others use, if it is the same.
+    fn shared(&self, mut model: Model) -> Model {
+        if let (Ok(tokenizer), Some(digest)) = (&model.tokenizer, &model.digest) {
+            model.tokenizer = Ok(self.vocabularies.shared(digest, Arc::clone(tokenizer)));
+        }
+        model
     }
 
     /// The model as it was kept by an earlier process.
     async fn load_kept(&self, name: &str, digest: Option<&Digest>) -> Option<Model> {
         let (shelf, digest) = (self.shelf.clone()?, digest?.clone());
-        let (name, traits) = (name.to_owned(), Arc::clone(&self.traits));
-        let read = move || Model::kept(name, digest.clone(), shelf.take(&digest)?, traits);
+        let (of, traits) = ((name.to_owned(), self.upstream.clone()), Arc::clone(&self.traits));
+        let read = move || Model::kept(of, digest.clone(), shelf.take(&digest)?, traits);
         tokio::task::spawn_blocking(read).await.ok().flatten()
     }
 
@@ -317,7 +354,8 @@ impl Models {
             return Some(self.window(&model, None).0);
         }
         let shown = self.show(name, false).await.ok()?;
-        let model = Arc::new(Model::shown(name.to_owned(), None, shown, Arc::clone(&self.traits)).0);
+        let model =
+            Arc::new(Model::shown((name.to_owned(), self.upstream.clone()), None, shown, Arc::clone(&self.traits)).0);
         if !model.knows_default_window()
             && let Some(window) = self.loaded_window_of(&key).await
         {
@@ -341,23 +379,12 @@ impl Models {
         let (_, body) = loaded.as_ref()?;
         loaded_window(std::str::from_utf8(body).ok()?, key)
     }
-
-    /// Looks up the window of a model that was just loaded by a request without `num_ctx`. If meanwhile another
-    /// request may have had it loaded with a window of its own, then what is seen says nothing about this one.
-    pub async fn look_up_loaded_window(&self, model: &Model, quiet: Option<Quiet>) {
-        let Some(quiet) = quiet else { return };
-        let Ok((StatusCode::OK, body)) = self.upstream.call(Method::GET, "/api/ps", None).await else { return };
-        let found = std::str::from_utf8(&body).ok().and_then(|body| loaded_window(body, &full_name(&model.name)));
-        if let Some(window) = found.filter(|_| model.no_other_window_asked_for() == Some(quiet)) {
-            model.learn_window(window);
-        }
-    }
 }
 
 impl Model {
     /// As `/api/show` tells it; with what is worth keeping of it.
     fn shown(
-        name: String,
+        of: (String, Upstream),
         digest: Option<Digest>,
         mut shown: Shown,
         traits: Arc<UpstreamTraits>,
@@ -376,11 +403,11 @@ impl Model {
             sees: shown.sees,
             tables,
         });
-        (Self::new(name, digest, shown, tokenizer, traits), kept)
+        (Self::new(of, digest, shown, tokenizer, traits), kept)
     }
 
     /// As it was kept.
-    fn kept(name: String, digest: Digest, kept: Kept, traits: Arc<UpstreamTraits>) -> Option<Self> {
+    fn kept(of: (String, Upstream), digest: Digest, kept: Kept, traits: Arc<UpstreamTraits>) -> Option<Self> {
         let tokenizer = tokenizer(&kept.tables).ok()?;
         let shown = Shown {
             trained_window: kept.trained_window,
@@ -391,11 +418,11 @@ impl Model {
             sees: kept.sees,
             vocabulary: None,
         };
-        Some(Self::new(name, Some(digest), shown, Ok(tokenizer), traits))
+        Some(Self::new(of, Some(digest), shown, Ok(tokenizer), traits))
     }
 
     fn new(
-        name: String,
+        (name, upstream): (String, Upstream),
         digest: Option<Digest>,
         shown: Shown,
         tokenizer: Result<Arc<Tokenizer>, String>,
@@ -403,6 +430,7 @@ impl Model {
     ) -> Self {
         Self {
             name,
+            upstream,
             digest,
             tokenizer,
             trained_window: shown.trained_window,
@@ -429,6 +457,11 @@ impl Model {
         }
     }
 
+    /// Where it runs.
+    pub fn upstream(&self) -> &Upstream {
+        &self.upstream
+    }
+
     /// How far counts of plain chats with this model can be trusted, and why not further.
     pub fn basis(&self) -> (Basis, Option<String>) {
         if let Err(reason) = &self.tokenizer {
@@ -450,6 +483,17 @@ impl Model {
     /// How many tokens it knows.
     pub fn vocabulary_size(&self) -> Option<usize> {
         self.tokenizer.as_ref().ok().map(|tokenizer| tokenizer.vocabulary_size())
+    }
+
+    /// Looks up the window of a model that was just loaded by a request without `num_ctx`. If meanwhile another
+    /// request may have had it loaded with a window of its own, then what is seen says nothing about this one.
+    pub async fn look_up_loaded_window(&self, quiet: Option<Quiet>) {
+        let Some(quiet) = quiet else { return };
+        let Ok((StatusCode::OK, body)) = self.upstream.call(Method::GET, "/api/ps", None).await else { return };
+        let found = std::str::from_utf8(&body).ok().and_then(|body| loaded_window(body, &full_name(&self.name)));
+        if let Some(window) = found.filter(|_| self.no_other_window_asked_for() == Some(quiet)) {
+            self.learn_window(window);
+        }
     }
 
     /// What a request without `num_ctx` gets, as an overflow error has just said.

@@ -97,7 +97,7 @@ impl Shelf {
 }
 
 /// What Ollama calls a model's content by: 64 hexadecimal digits, good as a file's name.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Digest(String);
 
 impl Digest {

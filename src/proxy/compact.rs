@@ -42,14 +42,14 @@ pub(super) async fn compress(
     if let Some(covering) = now.covering.as_ref().filter(|covering| !covering.front.checkpoints.is_empty()) {
         let front = Front { made_at: messages.len(), limit: usage.limit, ..covering.front.compressed(&size) };
         let covering = Covering { front: Arc::new(front), ..covering.clone() };
-        best = lay(gateway, model, arrived, Some(covering), None).await;
+        best = lay(model, arrived, Some(covering), None).await;
     }
     let total = |laid: &Option<Laid>| laid.as_ref().map_or(usage.total, |laid| laid.count.tokens);
     if u64::from(total(&best)) * 100 >= u64::from(usage.limit) * CHECKPOINT_PERCENT {
         let from = best.as_ref().unwrap_or(now);
         let noted = off_the_worker(arrived.body.len(), || note_older(gateway, model, arrived, messages, from, usage));
         if let Some(covering) = noted {
-            let laid = lay(gateway, model, arrived, Some(covering), None).await;
+            let laid = lay(model, arrived, Some(covering), None).await;
             best = laid.filter(|laid| laid.count.tokens < total(&best)).or(best);
         }
     }
@@ -179,7 +179,7 @@ pub(super) async fn roll_over(
                 saved: 0,
             };
             let covering = Covering { front: Arc::new(front), covered, link };
-            let Some(mut laid) = lay(gateway, model, arrived, Some(covering), None).await else { break };
+            let Some(mut laid) = lay(model, arrived, Some(covering), None).await else { break };
             if laid.count.tokens <= usage.limit {
                 laid.note_saving(now, usage.total);
                 if effects == Effects::Real {

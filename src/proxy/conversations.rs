@@ -119,6 +119,8 @@ pub struct Stored {
     pub answered: bool,
     pub tip: bool,
     pub fronts: Vec<(Link, Front)>,
+    /// Who answered it last.
+    pub upstream: Option<String>,
 }
 
 impl Conversations {

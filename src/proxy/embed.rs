@@ -84,19 +84,20 @@ pub(super) async fn similarities(
         .filter(|&index| !messages[index].text.trim().is_empty() && gateway.vectors.get(&turn.links[index]).is_none())
         .map(|index| (turn.links[index], start_of(&messages[index].text).to_owned()))
         .collect();
+    let upstream = gateway.fleet.member_with(model).await.upstream().clone();
     if !missing.is_empty() && gateway.vectors.is_first(covering.link) {
-        prepare(gateway, model.clone(), missing);
+        prepare(gateway, &upstream, model.clone(), missing);
     }
     let newest = [start_of(&messages[newest].text)];
-    let asked = embed(gateway.upstream(), model, &newest);
+    let asked = embed(&upstream, model, &newest);
     let query = tokio::time::timeout(QUERY_WITHIN, asked).await.ok()??.pop()?;
     let alike = |index: usize| gateway.vectors.get(&turn.links[index]).map_or(0.0, |vector| cosine(&query, &vector));
     Some((0..covering.covered).map(alike).collect())
 }
 
 /// Makes vectors in the background.
-fn prepare(gateway: &Gateway, model: String, missing: Vec<(Link, String)>) {
-    let (upstream, vectors) = (gateway.upstream().clone(), Arc::clone(&gateway.vectors));
+fn prepare(gateway: &Gateway, upstream: &Upstream, model: String, missing: Vec<(Link, String)>) {
+    let (upstream, vectors) = (upstream.clone(), Arc::clone(&gateway.vectors));
     tokio::spawn(async move {
         for batch in missing.chunks(BATCH) {
             let texts: Vec<&str> = batch.iter().map(|(_, text)| text.as_str()).collect();

@@ -231,15 +231,15 @@ pub async fn fit(gateway: &Gateway, model: &Model, arrived: &Arrived<'_>, effect
 async fn as_it_stands(gateway: &Gateway, model: &Model, arrived: &Arrived<'_>, limit: Tokens) -> Laid {
     let enforced = arrived.turn.filter(|_| gateway.config.mode == Mode::Enforce);
     for covering in enforced.map(|turn| gateway.conversations.fronts(turn, limit)).unwrap_or_default() {
-        if let Some(laid) = lay(gateway, model, arrived, Some(covering), None).await {
+        if let Some(laid) = lay(model, arrived, Some(covering), None).await {
             return laid;
         }
     }
-    if let Some(laid) = lay(gateway, model, arrived, None, None).await {
+    if let Some(laid) = lay(model, arrived, None, None).await {
         return laid;
     }
     // Nothing was edited, so nothing could go wrong with it; but a body that cannot be written again leaves as it is.
-    let count = count(gateway.upstream(), model, arrived.request).await;
+    let count = count(model.upstream(), model, arrived.request).await;
     let plan = Plan::identity(arrived.request.kinds.len());
     let (body, truncate) = arrived.as_it_came();
     Laid { body, truncate, count, plan, covering: None, recalled: None, rewritten: Vec::new() }
@@ -248,7 +248,6 @@ async fn as_it_stands(gateway: &Gateway, model: &Model, arrived: &Arrived<'_>, l
 /// Lays out what leaves behind a front, and counts it. `None` if the front would cover something of the
 /// exchange that is being answered.
 pub(super) async fn lay(
-    gateway: &Gateway,
     model: &Model,
     arrived: &Arrived<'_>,
     covering: Option<Covering>,
@@ -273,13 +272,13 @@ pub(super) async fn lay(
     let texts: Vec<_> = rewritten.iter().map(|one| (one.index, one.text.clone())).collect();
     let plan = plan.rewritten(&texts);
     if plan.is_identity() {
-        let count = count(gateway.upstream(), model, arrived.request).await;
+        let count = count(model.upstream(), model, arrived.request).await;
         let (body, truncate) = arrived.as_it_came();
         return Some(Laid { body, truncate, count, plan, covering, recalled, rewritten });
     }
     let body = arrived.dialect.apply(arrived.body, &plan, arrived.request.list.as_ref()).ok()?;
     let request = arrived.dialect.parse(&body).ok()?;
-    let count = count(gateway.upstream(), model, &request).await;
+    let count = count(model.upstream(), model, &request).await;
     let truncate = request.truncate;
     Some(Laid { body: body.into(), truncate, count, plan, covering, recalled, rewritten })
 }
@@ -343,10 +342,10 @@ fn name_of(cleaning: &Cleaning) -> &'static str {
 async fn window(gateway: &Gateway, model: &Model, request: &Request<'_>) -> (Window, WindowSource) {
     if request.num_ctx.is_none() && !model.knows_default_window() {
         let quiet = model.no_other_window_asked_for();
-        load(gateway.upstream(), request).await;
-        gateway.models.look_up_loaded_window(model, quiet).await;
+        load(model.upstream(), request).await;
+        model.look_up_loaded_window(quiet).await;
     }
-    gateway.models.window(model, request.num_ctx)
+    gateway.window(model, request.num_ctx)
 }
 
 /// Whether the reported count is of this prompt alone: with a schema for the answer, a model that thinks

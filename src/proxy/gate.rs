@@ -30,13 +30,16 @@ use super::whole::whole;
 use super::{Gateway, preprocess, receipt, restore};
 use crate::checkpoint::{self, Active, Job, Waited};
 use crate::config::Mode;
+use crate::context::identity::ConversationId;
 use crate::context::{Action, Basis, Tokens};
 use crate::dialect::{Answer, Dialect, Prompt, Request};
 use crate::events::{self, Event};
 use crate::framing::Framing;
 use crate::json::JsonError;
+use crate::ollama::UpstreamError;
 use crate::ollama::client::{UpstreamBody, full};
 use crate::ollama::count::{Count, learn_from_report, off_the_worker, rough_size};
+use crate::ollama::fleet::{MOST_TRIED, Seat};
 use crate::ollama::models::{Model, ModelError};
 use crate::ollama::overflow::{self, Overflow};
 use crate::store::TurnStatus;
@@ -107,14 +110,14 @@ pub async fn gate(
     if request.prompt.is_empty() {
         return pass(gateway, dialect, head, Bytes::from(plain.to_owned())).await;
     }
-    let model = match gateway.models.get(&request.model).await {
+    let known_model = match gateway.fleet.model(&request.model).await {
         Ok(model) => model,
         // Ollama says best itself that it has no such model.
         Err(ModelError::Unknown) => return refused_upstream(gateway, dialect, head, body.clone()).await,
         // What was said is kept, even if nobody is there to hear it.
         Err(ModelError::Upstream(error)) => {
             let turn = identify(gateway, user, &head.headers, &request, known.as_ref()).await?;
-            let recording = Recording::begin(gateway, turn, dialect, plain, &request).await?;
+            let recording = Recording::begin(gateway, turn, dialect, plain, &request, None).await?;
             recording.end_without_answer(TurnStatus::Failed, None, None).await;
             return Err(error.into());
         }
@@ -125,19 +128,59 @@ pub async fn gate(
         }
     };
     if let Prompt::Generate(generate) = &request.prompt
-        && generate.largest_context_id.zip(model.vocabulary_size()).is_some_and(|(id, size)| id >= size as u64)
+        && generate.largest_context_id.zip(known_model.vocabulary_size()).is_some_and(|(id, size)| id >= size as u64)
     {
         let reason = "context holds a token id that this model does not have, which would bring Ollama down";
         return Err(Refusal::new(StatusCode::BAD_REQUEST, reason));
     }
     let turn = identify(gateway, user, &head.headers, &request, known.as_ref()).await?;
     let conversation = turn.conversation;
-    let recording = Recording::begin(gateway, turn, dialect, plain, &request).await?;
+    let mut avoided = Vec::new();
+    let (seat, model) = seated(gateway, &known_model, Some(conversation), &mut avoided).await?;
+    let upstream = (!gateway.fleet.is_one()).then(|| seat.member.name().to_owned());
+    let recording = Recording::begin(gateway, turn, dialect, plain, &request, upstream).await?;
     let waited = gateway.checkpoints.wait(conversation, gateway.config.checkpoint.wait).await;
     waited.iter().for_each(|waited| gateway.metrics.waited_for_checkpoint(waited.took));
     let bytes = if memorable { body.clone() } else { Bytes::copy_from_slice(plain.as_bytes()) };
     let line = Line { gateway, dialect, head: &head, plain, bytes, request: &request, model, known, memorable };
-    line.walk(recording, waited).await
+    line.walk(recording, waited, seat, avoided).await
+}
+
+/// A seat at an upstream, and what that one knows of the model. One that cannot be reached is passed over, and so is one
+/// that turns out not to have the model.
+async fn seated(
+    gateway: &Gateway,
+    known: &Arc<Model>,
+    conversation: Option<ConversationId>,
+    avoided: &mut Vec<usize>,
+) -> Result<(Seat, Arc<Model>), Refusal> {
+    loop {
+        let seat = gateway.fleet.seat(&known.name, conversation, avoided).await?;
+        if gateway.fleet.is_one() {
+            return Ok((seat, Arc::clone(known)));
+        }
+        let error = match seat.member.models.get(&known.name).await {
+            Ok(model) => return Ok((seat, model)),
+            Err(error) => error,
+        };
+        if let ModelError::Upstream(error) = &error {
+            seat.member.is_away(&error.to_string());
+        }
+        avoided.push(seat.number());
+        if avoided.len() >= gateway.fleet.members().len().min(MOST_TRIED) {
+            return Err(match error {
+                ModelError::Upstream(error) => error.into(),
+                other => Refusal::new(StatusCode::BAD_GATEWAY, other.to_string()),
+            });
+        }
+        gateway.fleet.failed_over();
+    }
+}
+
+/// What a request has as long as it is with an upstream.
+struct Held {
+    active: Active,
+    seat: Seat,
 }
 
 /// A request that was understood, on its way through.
@@ -156,19 +199,25 @@ struct Line<'r> {
 
 impl Line<'_> {
     /// Fit, forward, and once more if the upstream knows better.
-    async fn walk(self, mut recording: Recording, waited: Option<Waited>) -> Result<Response<ResponseBody>, Refusal> {
+    async fn walk(
+        mut self,
+        mut recording: Recording,
+        waited: Option<Waited>,
+        mut seat: Seat,
+        mut avoided: Vec<usize>,
+    ) -> Result<Response<ResponseBody>, Refusal> {
         let Self { gateway, dialect, request, .. } = self;
         let prepared = match gateway.config.mode {
             Mode::Enforce => preprocess::prepare(gateway, &self.model, request).await,
             Mode::Observe => Prepared::default(),
         };
         let active = gateway.checkpoints.active();
-        let model = Arc::clone(&self.model);
-        let _other_window = request.num_ctx.map(|_| model.asks_for_another_window());
         let mut correction = 0;
         let mut tries = 0;
         let mut first: Option<Report> = None;
         loop {
+            let model = Arc::clone(&self.model);
+            let _other_window = request.num_ctx.map(|_| model.asks_for_another_window());
             let turn = Some(&recording.turn);
             let (body, bytes) = (self.plain, self.bytes.clone());
             let arrived = Arrived { dialect, body, bytes, request, turn, correction, prepared: &prepared };
@@ -195,15 +244,25 @@ impl Line<'_> {
             recording.leaves(&fitted.report);
             note(&recording, &self.model, &fitted);
             let sent_at = Instant::now();
-            let sent = match gateway.upstream().send(upward).await {
-                Ok(response) => classify(gateway, response).await,
-                Err(error) => Err(error.into()),
+            let sent = match model.upstream().send(upward).await {
+                Ok(response) => classify(&model, response).await,
+                Err(error) => {
+                    // Nothing was sent, so another can be asked.
+                    if let UpstreamError::Unreachable(_, reason) = &error
+                        && let Some((other, model)) = self.elsewhere(&recording, &seat, reason, &mut avoided).await
+                    {
+                        (seat, self.model, tries) = (other, model, tries - 1);
+                        continue;
+                    }
+                    Err(error.into())
+                }
             };
             match sent {
                 Ok(Sent::Answer(response)) => {
                     gateway.metrics.first_byte(dialect.name(), sent_at.elapsed());
                     let (report, framing) = (fitted.report.clone(), framing(response.headers()));
-                    return whole(self.answer(recording, active, fitted, response, sent_at), framing, report).await;
+                    let held = Held { active, seat };
+                    return whole(self.answer(recording, held, fitted, response, sent_at), framing, report).await;
                 }
                 // The upstream says that it does not fit after all: learn from it and try once more.
                 Ok(Sent::Overflow(said, _)) if tries == 1 && fitted.enforced => {
@@ -223,14 +282,32 @@ impl Line<'_> {
         }
     }
 
+    /// A seat elsewhere, after the upstream of this one could not be reached; none if there is nobody else.
+    async fn elsewhere(
+        &self,
+        recording: &Recording,
+        seat: &Seat,
+        reason: &str,
+        avoided: &mut Vec<usize>,
+    ) -> Option<(Seat, Arc<Model>)> {
+        seat.member.is_away(reason);
+        avoided.push(seat.number());
+        let fleet = &self.gateway.fleet;
+        if avoided.len() >= fleet.members().len().min(MOST_TRIED) {
+            return None;
+        }
+        fleet.failed_over();
+        seated(self.gateway, &self.model, Some(recording.turn.conversation), avoided).await.ok()
+    }
+
     /// What the upstream has against a request that is too large as well: that it cannot use tools, say. It says so
     /// best itself. `None` if it is only the size, or if it would answer after all; that answer nobody gets.
     async fn objection(&self) -> Option<Response<ResponseBody>> {
-        let Self { gateway, dialect, .. } = self;
+        let Self { dialect, .. } = self;
         let body = dialect.forbid_truncation(self.bytes.clone(), self.request.truncate.clone());
         let upward = forwarded(clone_head(self.head), dialect.path(), full(body));
-        let response = gateway.upstream().send(upward).await.ok()?;
-        match classify(gateway, response).await.ok()? {
+        let response = self.model.upstream().send(upward).await.ok()?;
+        match classify(&self.model, response).await.ok()? {
             Sent::Error(response) => {
                 let (head, body) = response.into_parts();
                 let body = http_body_util::Full::new(body).map_err(|never| match never {}).boxed_unsync();
@@ -244,7 +321,7 @@ impl Line<'_> {
     fn answer(
         mut self,
         recording: Recording,
-        active: Active,
+        held: Held,
         mut fitted: Fitted,
         response: Response<UpstreamBody>,
         sent_at: Instant,
@@ -269,7 +346,7 @@ impl Line<'_> {
                 head.headers.remove(CONTENT_LENGTH);
             }
             let dialect = self.dialect;
-            Watcher::new(dialect, framing, self.finish(recording, active, fitted, sent_at))
+            Watcher::new(dialect, framing, self.finish(recording, held, fitted, sent_at))
         } else {
             let report = fitted.report.clone();
             tokio::spawn(async move { recording.end_without_answer(TurnStatus::Failed, Some(&report), None).await });
@@ -282,7 +359,7 @@ impl Line<'_> {
     fn finish(
         self,
         recording: Recording,
-        active: Active,
+        held: Held,
         fitted: Fitted,
         sent_at: Instant,
     ) -> impl FnOnce(Answer, Ending) -> Commit + Send + 'static {
@@ -332,7 +409,8 @@ impl Line<'_> {
             tracing::info!(ending = ending.name(), "turn");
             let turn = recording.turn.clone();
             let commit = recording.end(&answer, ending, &fitted, receipt);
-            drop(active);
+            let Held { active, seat } = held;
+            drop((active, seat));
             if due && complete {
                 checkpoint::schedule(&gateway, job(&gateway, turn, dialect, body, answer, fitted, model));
             }
@@ -476,10 +554,20 @@ async fn pass(
     head: Parts,
     body: Bytes,
 ) -> Result<Response<ResponseBody>, Refusal> {
-    let response = gateway.upstream().send(forwarded(clone_head(&head), dialect.path(), full(body))).await?;
+    let member = match named_model(&body) {
+        Some(name) if !gateway.fleet.is_one() => gateway.fleet.member_with(&name).await,
+        _ => gateway.fleet.any(),
+    };
+    let response = member.upstream().send(forwarded(clone_head(&head), dialect.path(), full(body))).await?;
     let (mut head, body) = response.into_parts();
     strip_hop_by_hop(&mut head.headers);
     Ok(Response::from_parts(head, Observed::new(body, gateway.config.idle_timeout, Watcher::nobody()).boxed_unsync()))
+}
+
+/// The model that a body names, if it can be read at all.
+fn named_model(body: &[u8]) -> Option<String> {
+    let fields = crate::json::Fields::read(std::str::from_utf8(body).ok()?, &[]).ok()?;
+    Some(fields.text("model").ok()??.into_owned())
 }
 
 /// The request's head without what described its old body.
@@ -499,13 +587,13 @@ enum Sent {
 }
 
 /// Looks whether an answer is an overflow error. Only bodies of that status are read here, and only short ones.
-async fn classify(gateway: &Gateway, response: Response<UpstreamBody>) -> Result<Sent, Refusal> {
+async fn classify(model: &Model, response: Response<UpstreamBody>) -> Result<Sent, Refusal> {
     if response.status() != StatusCode::BAD_REQUEST {
         return Ok(Sent::Answer(response));
     }
     let (mut head, body) = response.into_parts();
     let unreadable = |_| {
-        let name = gateway.upstream().name();
+        let name = model.upstream().name();
         let refusal = Refusal::new(StatusCode::BAD_GATEWAY, format!("an error of upstream {name} could not be read"));
         Refusal { trouble: Some(UpstreamTrouble::Broken), ..refusal }
     };
@@ -533,14 +621,14 @@ async fn learn(gateway: &Gateway, model: &Model, request: &Request<'_>, fitted: 
     if request.num_ctx.is_none() {
         match said.window {
             Some(window) => model.learn_window_from_overflow(window),
-            None => gateway.models.look_up_loaded_window(model, model.no_other_window_asked_for()).await,
+            None => model.look_up_loaded_window(model.no_other_window_asked_for()).await,
         }
     }
     if let Some(reported) = said.prompt_tokens {
         learn_from_report(model, fitted.count, reported);
         return reported.saturating_sub(fitted.count.tokens);
     }
-    let (window, _) = gateway.models.window(model, request.num_ctx);
+    let (window, _) = gateway.window(model, request.num_ctx);
     // Nothing new was learnt about the window: then the count must have been too low.
     if window >= fitted.window { fitted.report.sent.limit / 8 } else { 0 }
 }

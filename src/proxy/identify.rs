@@ -94,6 +94,7 @@ async fn find(
         let Some(again) = look_up(gateway, user, links).await? else { return Ok(placement) };
         found = again;
     }
+    found.upstream.iter().for_each(|name| gateway.fleet.remember(found.conversation, name));
     gateway.conversations.adopt(user, links, found);
     Ok(gateway.conversations.find(links))
 }
@@ -136,6 +137,7 @@ async fn standing(gateway: &Arc<Gateway>, conversation: ConversationId) -> Resul
         let asked = tokio::task::spawn_blocking(move || store.standing(conversation)).await;
         let stands = asked.map_err(|_| unreadable())?.map_err(|_| unreadable())?;
         let Some((standing, known)) = stands else { return Ok(None) };
+        standing.upstream.iter().for_each(|name| gateway.fleet.remember(conversation, name));
         if standing.checkpoint_ms.is_none() || started.elapsed() >= gateway.config.checkpoint.wait {
             return Ok(Some(Stands { standing, known, waited }));
         }
@@ -174,6 +176,7 @@ fn stored(store: &Store, user: &str, links: &[Link]) -> Result<Option<Stored>, S
         answered: true,
         tip: found.tip,
         fronts: fronts(&reader.fronts(found.conversation)?),
+        upstream: reader.upstream(found.conversation)?,
     }))
 }
 
@@ -205,7 +208,7 @@ async fn named_conversation(
     if owner != **user {
         return Err(not_found());
     }
-    let stored = Stored { conversation: id, shared: 0, answered: false, tip: false, fronts };
+    let stored = Stored { conversation: id, shared: 0, answered: false, tip: false, fronts, upstream: None };
     gateway.conversations.adopt(user, &[], stored);
     Ok(Some(id))
 }

@@ -32,6 +32,7 @@ pub mod relay;
 pub mod respond;
 mod restore;
 pub mod server;
+mod spread;
 mod tally;
 mod whole;
 mod windows;
@@ -48,13 +49,14 @@ use tracing::Instrument;
 use crate::api::{self, auth::Keys, token::Token};
 use crate::checkpoint::{Checkpoints, Cost};
 use crate::config::{self, Config};
-use crate::context::ChainKey;
 use crate::context::identity::ConversationId;
+use crate::context::{ChainKey, Window};
 use crate::dashboard;
 use crate::dialect::{Dialect, ErrorShape};
 use crate::events::{Events, now_ms};
 use crate::ollama::client::AddressError;
-use crate::ollama::{Models, Probe, Shelf, Upstream};
+use crate::ollama::models::{ConfiguredWindow, Vocabularies, WindowSource};
+use crate::ollama::{Fleet, Model, Models, Shelf, Upstream};
 use crate::store::{Durability, Signal, Store, StoreError};
 use crate::telemetry::metrics::Metrics;
 use crate::webhooks::Deliveries;
@@ -77,7 +79,8 @@ const IMPORTS: usize = 2;
 #[derive(Debug)]
 pub struct Gateway {
     pub config: Config,
-    pub models: Models,
+    /// Those who answer.
+    pub fleet: Fleet,
     pub conversations: Arc<Conversations>,
     pub memos: Arc<memo::Memos>,
     pub checkpoints: Checkpoints,
@@ -91,8 +94,6 @@ pub struct Gateway {
     pub imports: Arc<tokio::sync::Semaphore>,
     pub vectors: Arc<embed::Vectors>,
     pub metrics: Metrics,
-    /// Whether the upstream answers, as it was last seen.
-    pub probe: Probe,
     pub started_at: i64,
     /// How the calls to those who want to know have gone.
     pub webhooks: Deliveries,
@@ -117,7 +118,6 @@ pub enum StartError {
 
 impl Gateway {
     pub fn new(config: Config) -> Result<Self, StartError> {
-        let upstream = Upstream::new(&config.upstream_url, config.connect_timeout, config.first_byte_timeout)?;
         let durability = match config.durability {
             config::Durability::Full => Durability::Full,
             config::Durability::Normal => Durability::Normal,
@@ -129,8 +129,7 @@ impl Gateway {
         let commits = metrics.commits.clone();
         store.watch_commits(move |committed| commits.note(committed));
         let gateway = Self {
-            models: Models::new(upstream, Box::new(config.windows.clone()))
-                .with_shelf(Shelf::in_data_dir(&config.data_dir)),
+            fleet: fleet(&config, &metrics)?,
             conversations: Arc::new(Conversations::new(key, config.max_conversations)),
             memos: Arc::new(memo::Memos::new(blake3::derive_key("loadline bodies read before", &secret))),
             checkpoints: Checkpoints::default(),
@@ -142,7 +141,6 @@ impl Gateway {
             vectors: Arc::default(),
             webhooks: Deliveries::new(&metrics.webhook_deliveries, config.webhooks.receivers.len()),
             metrics,
-            probe: Probe::default(),
             started_at: now_ms(),
             cost: Cost::default(),
             stopping: tokio_util::sync::CancellationToken::new(),
@@ -171,8 +169,20 @@ impl Gateway {
         });
     }
 
+    /// One of the upstreams, where it does not matter which.
     pub fn upstream(&self) -> &Upstream {
-        self.models.upstream()
+        self.fleet.any().upstream()
+    }
+
+    /// How many upstreams answer.
+    pub async fn upstreams_up(&self) -> usize {
+        let looks = self.fleet.members().iter().map(|member| member.seen());
+        futures_util::future::join_all(looks).await.iter().filter(|seen| seen.is_up()).count()
+    }
+
+    /// The window that Ollama will really use.
+    pub fn window(&self, model: &Model, num_ctx: Option<f64>) -> (Window, WindowSource) {
+        self.fleet.any().models.window(model, num_ctx)
     }
 
     /// Deletes a conversation: from the disk, and from what is remembered of it. Turns that are under way end
@@ -260,6 +270,19 @@ impl Gateway {
             _ => relay::relay(self, head, &path, body).await,
         }
     }
+}
+
+/// The upstreams that the configuration names.
+fn fleet(config: &Config, metrics: &Metrics) -> Result<Fleet, StartError> {
+    let (windows, vocabularies) = (Arc::new(config.windows.clone()), Vocabularies::default());
+    let member = |url: &String| {
+        let upstream = Upstream::new(url, config.connect_timeout, config.first_byte_timeout)?;
+        let windows: Arc<dyn ConfiguredWindow> = windows.clone();
+        let models = Models::new(upstream, windows).with_shelf(Shelf::in_data_dir(&config.data_dir));
+        Ok(models.sharing(vocabularies.clone()))
+    };
+    let members = config.upstream_urls.iter().map(member).collect::<Result<Vec<_>, StartError>>()?;
+    Ok(Fleet::new(members, config.sharing, metrics.fleet.clone()))
 }
 
 fn our_own(mut response: Response<ResponseBody>) -> Response<ResponseBody> {

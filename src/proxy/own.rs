@@ -19,12 +19,14 @@ use crate::context::Action;
 use crate::dialect::{Dialect, Request};
 use crate::ollama::count::count;
 use crate::ollama::models::{Model, ModelError};
+use crate::ollama::probe::Seen;
 use crate::store::Disk;
 use crate::telemetry::metrics::{Metrics, Now};
 
 const CHECK: &str = "/loadline/check";
 const RECEIPTS: &str = "/loadline/receipts/";
 const TURNS: &str = "/loadline/turns/";
+const UPSTREAMS: &str = "/loadline/upstreams";
 
 /// Whether a path is ours to answer.
 pub(super) fn is_ours(path: &str) -> bool {
@@ -55,6 +57,8 @@ pub(super) async fn answer(
         "/metrics" if reads => metrics(gateway).await,
         "/loadline/events" if head.method == Method::GET => feed::stream(gateway, caller, &head).await,
         "/loadline/overview" if reads => overview::overview(gateway, caller, &head).await,
+        UPSTREAMS if reads => Ok(no_store(respond::json(StatusCode::OK, overview::upstreams(gateway).to_string()))),
+        change if post && change.starts_with(UPSTREAMS) => drain(gateway, &change[UPSTREAMS.len()..]),
         turn if reads && turn.starts_with(TURNS) => turn::turn(gateway, caller, &head, &turn[TURNS.len()..]).await,
         receipt if head.method == Method::GET && receipt.starts_with(RECEIPTS) => {
             read_receipt(gateway, caller, receipt[RECEIPTS.len()..].to_owned()).await
@@ -92,6 +96,7 @@ fn health(gateway: &Gateway) -> Value {
         "version": env!("CARGO_PKG_VERSION"),
         "mode": gateway.config.mode.name(),
         "upstream": gateway.upstream().name(),
+        "upstreams": gateway.fleet.members().iter().map(|member| member.name()).collect::<Vec<_>>(),
         "turns": turns_by_action(metrics),
         "counts_compared": metrics.compared(),
         "exact_mismatches": metrics.exact_mismatches(),
@@ -110,14 +115,17 @@ pub(crate) fn turns_by_action(metrics: &Metrics) -> Value {
 
 /// `GET /metrics`
 async fn metrics(gateway: &Arc<Gateway>) -> Result<Response<ResponseBody>, Refusal> {
-    let seen = gateway.probe.seen(gateway.upstream()).await;
+    let up = gateway.upstreams_up().await;
     let store = Arc::clone(&gateway.store);
     let looked =
         move || (store.disk().unwrap_or_default(), store.reader().and_then(|reader| reader.conversation_count()));
     let (disk, conversations) = tokio::task::spawn_blocking(looked).await.unwrap_or((Disk::default(), Ok(0)));
     let stats = gateway.store.stats();
     let now = Now {
-        upstream_up: seen.is_up(),
+        upstream_up: up > 0,
+        upstreams_up: up,
+        upstreams_down: gateway.fleet.members().len() - up,
+        upstream_queue: gateway.fleet.waiting(),
         checkpoints_under_way: gateway.checkpoints.under_way(),
         store_healthy: gateway.store.healthy(),
         queue_changes: stats.waiting,
@@ -137,6 +145,20 @@ async fn metrics(gateway: &Arc<Gateway>) -> Result<Response<ResponseBody>, Refus
     Ok(response)
 }
 
+/// `POST /loadline/upstreams/2/drain` and `…/resume`: the second gets nothing new from this Loadline, or does again.
+fn drain(gateway: &Gateway, which: &str) -> Result<Response<ResponseBody>, Refusal> {
+    let (number, word) = which.strip_prefix('/').and_then(|which| which.split_once('/')).ok_or_else(not_found)?;
+    let draining = match word {
+        "drain" => true,
+        "resume" => false,
+        _ => return Err(not_found()),
+    };
+    let number = number.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
+    let member = number.and_then(|number| gateway.fleet.members().get(number)).ok_or_else(not_found)?;
+    member.drain(draining);
+    Ok(respond::json(StatusCode::OK, overview::upstreams(gateway).to_string()))
+}
+
 /// The receipt of a turn, if it is that user's.
 async fn read_receipt(gateway: &Gateway, caller: &Caller, id: String) -> Result<Response<ResponseBody>, Refusal> {
     let store = Arc::clone(&gateway.store);
@@ -149,7 +171,10 @@ async fn read_receipt(gateway: &Gateway, caller: &Caller, id: String) -> Result<
 
 /// Ready when the upstream answers.
 async fn ready(gateway: &Gateway) -> Result<Response<ResponseBody>, Refusal> {
-    match gateway.probe.seen(gateway.upstream()).await.error {
+    let looks = gateway.fleet.members().iter().map(|member| member.seen());
+    let seen = futures_util::future::join_all(looks).await;
+    let error = if seen.iter().any(Seen::is_up) { None } else { seen.into_iter().find_map(|seen| seen.error) };
+    match error {
         None => Ok(respond::json(StatusCode::OK, json!({ "status": "ready" }).to_string())),
         Some(error) => Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, error)),
     }
@@ -171,9 +196,9 @@ async fn count_request(gateway: &Gateway, body: &[u8]) -> Result<Response<Respon
     let num_ctx = dialect.parse(&plain).map_err(|_| bad_body())?.num_ctx;
     if num_ctx.is_none() && !model.knows_default_window() {
         // Counting has just had the model loaded, unless the count was composed; then it is only a guess.
-        gateway.models.look_up_loaded_window(&model, model.no_other_window_asked_for()).await;
+        model.look_up_loaded_window(model.no_other_window_asked_for()).await;
     }
-    let (window, source) = gateway.models.window(&model, num_ctx);
+    let (window, source) = gateway.window(&model, num_ctx);
     let answer = json!({
         "model": model.name,
         "tokens": count.tokens,
@@ -195,7 +220,7 @@ async fn counted(
         return Err(nothing_said());
     }
     let model = model(gateway, &request).await?;
-    let count = count(gateway.upstream(), &model, &request).await;
+    let count = count(model.upstream(), &model, &request).await;
     Ok((model, count))
 }
 
@@ -257,7 +282,7 @@ fn bad_body() -> Refusal {
 }
 
 async fn model(gateway: &Gateway, request: &Request<'_>) -> Result<Arc<Model>, Refusal> {
-    gateway.models.get(&request.model).await.map_err(|error| match error {
+    gateway.fleet.model(&request.model).await.map_err(|error| match error {
         ModelError::Unknown if request.model.is_empty() => Refusal::new(StatusCode::BAD_REQUEST, "model is required"),
         ModelError::Unknown => Refusal::new(StatusCode::NOT_FOUND, format!("model '{}' not found", request.model)),
         ModelError::Upstream(error) => error.into(),

@@ -94,7 +94,7 @@ async fn condensed(
     let writer = gateway.config.preprocess.intent_model.as_deref().unwrap_or(&model.name);
     let target = over / TARGET_SHARE;
     let question = [Message::plain(Role::User, condense(&message.text, target * 2 / 3), 0)];
-    let (window, _) = gateway.models.window(model, request.num_ctx.filter(|_| own));
+    let (window, _) = gateway.window(model, request.num_ctx.filter(|_| own));
     let limit = Budget::new(window, gateway.config.reserve, Some(target)).limit;
     let tokens = rough_size(model, &message.text);
     if rough_size(model, &question[0].text) + 32 > limit {
@@ -109,7 +109,10 @@ async fn condensed(
         keep_alive: field("keep_alive").filter(|_| own),
         answer_tokens: target * 2,
     };
-    match ask(gateway.upstream(), &asked).await {
+    // Another model may be elsewhere.
+    let other = if own { None } else { gateway.fleet.model(writer).await.ok() };
+    let upstream = other.as_deref().unwrap_or(model).upstream();
+    match ask(upstream, &asked).await {
         Ok(reply) => {
             let after = rough_size(model, &reply.text);
             let shorter = f64::from(after) <= f64::from(tokens) * WORTH;

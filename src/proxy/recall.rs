@@ -143,7 +143,7 @@ pub(super) async fn recall(
     match known {
         Some(None) => return laid,
         Some(Some(found)) if over(&found) == 0 => {
-            if let Some(with) = lay(gateway, model, arrived, Some(covering.clone()), Some(found)).await
+            if let Some(with) = lay(model, arrived, Some(covering.clone()), Some(found)).await
                 && with.count.tokens <= limit
             {
                 return with;
@@ -166,7 +166,7 @@ pub(super) async fn recall(
         let Some(found) = off_the_worker(made.unwrap_or(arrived.body.len()), search) else { break };
         let over = over(&found);
         if over == 0
-            && let Some(with) = lay(gateway, model, arrived, Some(covering.clone()), Some(found.clone())).await
+            && let Some(with) = lay(model, arrived, Some(covering.clone()), Some(found.clone())).await
             && with.count.tokens <= limit
         {
             remember(Some(found));

@@ -51,6 +51,7 @@ impl Recording {
         dialect: Dialect,
         body: &str,
         request: &Request<'_>,
+        upstream: Option<String>,
     ) -> Result<Self, Refusal> {
         let id = uuid::Uuid::now_v7().simple().to_string();
         let (messages, system) = match &request.prompt {
@@ -74,6 +75,7 @@ impl Recording {
             at: events::now_ms(),
             model: request.model.clone().into_owned(),
             dialect: dialect.name(),
+            upstream,
             system,
             after: shared.checked_sub(1).and_then(|last| turn.links.get(last)).copied(),
             messages,

@@ -11,10 +11,10 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 
-use super::Gateway;
 use super::headers::strip_hop_by_hop;
 use super::observe::{Observed, Watcher};
 use super::respond::{Refusal, ResponseBody};
+use super::{Gateway, spread};
 use crate::ollama::client::RequestBody;
 
 /// Forwards a request with its body, and hands back the answer as it arrives.
@@ -24,8 +24,13 @@ pub async fn relay(
     path: &str,
     body: Incoming,
 ) -> Result<Response<ResponseBody>, Refusal> {
+    let body = match spread::answer(gateway, &head, path, body).await? {
+        Ok(response) => return Ok(response),
+        Err(body) => body,
+    };
+    let upstream = spread::named(gateway, &head.headers)?.upstream();
     let body = Lingering(Some(body)).map_err(Into::into).boxed_unsync();
-    let response = gateway.upstream().send(forwarded(head, path, body)).await?;
+    let response = upstream.send(forwarded(head, path, body)).await?;
     let (mut head, body) = response.into_parts();
     strip_hop_by_hop(&mut head.headers);
     let body = Observed::new(body, gateway.config.idle_timeout, Watcher::nobody());
@@ -91,6 +96,7 @@ pub fn forwarded(head: Parts, path: &str, body: RequestBody) -> Request<RequestB
     *request.headers_mut() = head.headers;
     strip_hop_by_hop(request.headers_mut());
     request.headers_mut().remove(header::EXPECT);
+    request.headers_mut().remove(spread::HEADER);
     request
 }
 

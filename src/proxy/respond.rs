@@ -1,7 +1,7 @@
 //! The one place where a failure of ours becomes an HTTP answer, in the dialect the client speaks.
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
+use http::header::{CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
@@ -10,6 +10,7 @@ use super::headers::Report;
 use crate::dialect::ErrorShape;
 use crate::ollama::UpstreamError;
 use crate::ollama::client::BoxError;
+use crate::ollama::fleet::NoSeat;
 use crate::telemetry::metrics::UpstreamTrouble;
 
 /// The body of an answer on its way to a client.
@@ -24,17 +25,22 @@ pub struct Refusal {
     pub report: Option<Box<Report>>,
     /// What was wrong with the upstream, if that is why.
     pub trouble: Option<UpstreamTrouble>,
+    /// After how many seconds it is worth trying again.
+    pub retry_after: Option<u32>,
 }
 
 impl Refusal {
     pub fn new(status: StatusCode, message: impl Into<String>) -> Self {
-        Self { status, message: message.into(), report: None, trouble: None }
+        Self { status, message: message.into(), report: None, trouble: None, retry_after: None }
     }
 
     pub fn response(self, shape: ErrorShape) -> Response<ResponseBody> {
         let mut response = json(self.status, shape.body(self.status, &self.message));
         if self.status == StatusCode::UNAUTHORIZED {
             response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if let Some(seconds) = self.retry_after {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
         if let Some(report) = self.report {
             report.write(response.headers_mut());
@@ -53,6 +59,16 @@ impl From<UpstreamError> for Refusal {
             UpstreamError::Timeout { .. } => (StatusCode::GATEWAY_TIMEOUT, UpstreamTrouble::Timeout),
         };
         Self { trouble: Some(trouble), ..Self::new(status, error.to_string()) }
+    }
+}
+
+/// When those who were told to come back should.
+const COME_BACK_AFTER_S: u32 = 2;
+
+impl From<NoSeat> for Refusal {
+    fn from(none: NoSeat) -> Self {
+        let refusal = Self::new(StatusCode::SERVICE_UNAVAILABLE, none.to_string());
+        Self { retry_after: Some(COME_BACK_AFTER_S), ..refusal }
     }
 }
 

@@ -16,10 +16,10 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use serde_json::value::RawValue;
 
-use super::Gateway;
 use super::headers::strip_hop_by_hop;
 use super::relay::forwarded;
 use super::respond::{Refusal, ResponseBody};
+use super::{Gateway, respond, spread};
 use crate::context::Window;
 use crate::json::{Fields, array, range_in, splice};
 use crate::ollama::client::full;
@@ -61,11 +61,21 @@ pub(super) async fn told(
     // The answer has to be read.
     head.headers.remove(ACCEPT_ENCODING);
     head.headers.remove(CONTENT_LENGTH);
-    let response = gateway.upstream().send(forwarded(head, path, full(question.clone()))).await?;
+    if let Some(list) = spread::listed(gateway, path).await {
+        let list = Bytes::from(list);
+        let told = rewritten(gateway, path, &question, &list).await.unwrap_or(list);
+        let told = String::from_utf8_lossy(&told).into_owned();
+        return Ok(respond::json(StatusCode::OK, told));
+    }
+    let member = match named(path, &question) {
+        Some(name) => gateway.fleet.member_with(&name).await,
+        None => gateway.fleet.any(),
+    };
+    let response = member.upstream().send(forwarded(head, path, full(question.clone()))).await?;
     let (mut head, body) = response.into_parts();
     strip_hop_by_hop(&mut head.headers);
     let broken = |_| {
-        let name = gateway.upstream().name();
+        let name = member.name();
         let refusal = Refusal::new(StatusCode::BAD_GATEWAY, format!("the answer of upstream {name} could not be read"));
         Refusal { trouble: Some(UpstreamTrouble::Broken), ..refusal }
     };
@@ -90,20 +100,29 @@ pub(super) async fn told(
     Ok(Response::from_parts(head, body))
 }
 
+/// The model that a question is about.
+fn named(path: &str, question: &[u8]) -> Option<String> {
+    if let Some(name) = path.strip_prefix(LIST).and_then(|rest| rest.strip_prefix('/')) {
+        return Some(name.to_owned());
+    }
+    let question = Fields::read(std::str::from_utf8(question).ok()?, &[]).ok()?;
+    let name = match question.text("model").ok()? {
+        Some(name) => name,
+        None => question.text("name").ok()??,
+    };
+    Some(name.into_owned())
+}
+
 async fn rewritten(gateway: &Gateway, path: &str, question: &[u8], answer: &Bytes) -> Option<Bytes> {
     let answer = std::str::from_utf8(answer).ok()?;
     if path == SHOW {
-        let question = Fields::read(std::str::from_utf8(question).ok()?, &[]).ok()?;
-        let name = match question.text("model").ok()? {
-            Some(name) => name,
-            None => question.text("name").ok()??,
-        };
-        let window = gateway.models.window_by_name(&name).await?;
+        let name = named(path, question)?;
+        let window = gateway.fleet.member_with(&name).await.models.window_by_name(&name).await?;
         return off_the_worker(answer.len(), || shown(answer, window)).map(Bytes::from);
     }
     let listed = listed(answer)?;
     let asked = listed.into_iter().map(|(name, end)| async move {
-        let window = gateway.models.window_by_name(&name).await;
+        let window = gateway.fleet.member_with(&name).await.models.window_by_name(&name).await;
         window.map(|window| (end, window))
     });
     // Those that cannot be asked in time are listed as they are.

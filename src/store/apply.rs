@@ -95,6 +95,9 @@ fn begin_turn(sql: Sql<'_>, begin: &BeginTurn) -> Result<(), Failure> {
 fn add_request(sql: Sql<'_>, begin: &BeginTurn, updated_at: i64) -> Result<Option<Position>, Failure> {
     let (conversation, at) = (begin.conversation, begin.at);
     let new = open_conversation(sql, conversation, &begin.user, &begin.model, at..=updated_at)?;
+    if let Some(upstream) = &begin.upstream {
+        sql.execute("UPDATE conversations SET upstream = ?2 WHERE id = ?1", values![conversation, upstream])?;
+    }
     touch(sql, conversation)?;
     let mut position = match begin.after {
         Some(link) => Some(require(sql, conversation, link)?),

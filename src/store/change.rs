@@ -77,6 +77,8 @@ pub struct BeginTurn {
     pub at: i64,
     pub model: String,
     pub dialect: &'static str,
+    /// Who answers it, where there are several.
+    pub upstream: Option<String>,
     /// A JSON array of the system prompts as they were sent.
     pub system: String,
     /// The last message that is known to be stored; none: `messages` start at the root.

@@ -24,6 +24,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0002_history.sql"),
     include_str!("migrations/0003_events.sql"),
     include_str!("migrations/0004_locality.sql"),
+    include_str!("migrations/0005_upstreams.sql"),
 ];
 
 /// "Load" in ASCII, so that `file` and we can tell whose database it is.

@@ -10,6 +10,7 @@ use prometheus::{
 };
 
 use crate::context::{Action, Basis, Tokens, Usage};
+use crate::ollama::fleet::{Counters, Why};
 use crate::store::{Committed, TurnStatus};
 
 /// Seconds, from what memory does to what a large model on a small machine takes.
@@ -92,6 +93,10 @@ pub struct Tally {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Now {
     pub upstream_up: bool,
+    pub upstreams_up: usize,
+    pub upstreams_down: usize,
+    /// Requests that wait for one of them.
+    pub upstream_queue: usize,
     pub checkpoints_under_way: usize,
     pub store_healthy: bool,
     pub queue_changes: usize,
@@ -135,6 +140,8 @@ pub struct Metrics {
     pub events: IntCounterVec,
     pub event_streams: IntGauge,
     pub webhook_deliveries: IntCounterVec,
+    /// Who takes a request, where there are several.
+    pub fleet: Counters,
     pub commits: Commits,
     gauges: Gauges,
 }
@@ -161,6 +168,9 @@ impl Commits {
 #[derive(Debug)]
 struct Gauges {
     upstream_up: IntGauge,
+    upstreams_up: IntGauge,
+    upstreams_down: IntGauge,
+    upstream_queue: IntGauge,
     checkpoints_under_way: IntGauge,
     store_healthy: IntGauge,
     queue_changes: IntGauge,
@@ -209,7 +219,11 @@ impl Maker<'_> {
 
     fn gauges(&self) -> prometheus::Result<Gauges> {
         Ok(Gauges {
-            upstream_up: self.gauge("upstream_up", "Whether the upstream answered when it was last asked.")?,
+            upstream_up: self.gauge("upstream_up", "Whether an upstream answered when it was last asked.")?,
+            upstreams_up: self.gauge("upstreams_up", "Upstreams that answered when they were last asked.")?,
+            upstreams_down: self.gauge("upstreams_down", "Upstreams that did not.")?,
+            upstream_queue: self
+                .gauge("upstream_queue_requests", "Requests that wait for an upstream to have room.")?,
             checkpoints_under_way: self
                 .gauge("checkpoints_under_way", "Checkpoints being written or waiting to be.")?,
             store_healthy: self.gauge("store_healthy", "Whether the last commit went well and the writer is there.")?,
@@ -319,6 +333,18 @@ impl Metrics {
             unreadable: make.counter("upstream_unreadable_frames_total", "Frames of answers that could not be read.")?,
             events: make.counters("events_total", "Events that were published.", &["kind"])?,
             event_streams: make.gauge("event_streams", "Event streams that are open.")?,
+            fleet: Counters {
+                choices: make.counters(
+                    "upstream_choices_total",
+                    "Requests by why their upstream was taken, where there are several: the conversation was there, it is new, or it had to move.",
+                    &["choice"],
+                )?,
+                failovers: make.counter(
+                    "upstream_failovers_total",
+                    "Requests that went to another upstream because the first could not be reached.",
+                )?,
+                shed: make.counter("upstream_shed_total", "Requests that were told to come back because all upstreams were busy.")?,
+            },
             webhook_deliveries: make.counters(
                 "webhook_deliveries_total",
                 "Events delivered by webhooks, calls that were made again, and events that were given up.",
@@ -358,6 +384,9 @@ impl Metrics {
         UpstreamTrouble::ALL.into_iter().for_each(|trouble| add(&self.upstream_errors, &[trouble.name()], 0));
         for outcome in ["delivered", "retried", "dropped"] {
             add(&self.webhook_deliveries, &[outcome], 0);
+        }
+        for why in Why::ALL {
+            add(&self.fleet.choices, &[why.name()], 0);
         }
         for kind in crate::events::KINDS {
             add(&self.events, &[kind], 0);
@@ -444,6 +473,9 @@ impl Metrics {
         let gauges = &self.gauges;
         for (gauge, number) in [
             (&gauges.upstream_up, u64::from(now.upstream_up)),
+            (&gauges.upstreams_up, now.upstreams_up as u64),
+            (&gauges.upstreams_down, now.upstreams_down as u64),
+            (&gauges.upstream_queue, now.upstream_queue as u64),
             (&gauges.checkpoints_under_way, now.checkpoints_under_way as u64),
             (&gauges.store_healthy, u64::from(now.store_healthy)),
             (&gauges.queue_changes, now.queue_changes as u64),

@@ -3,6 +3,7 @@
 mod agent;
 mod checkpoint;
 mod conversation;
+mod fleet;
 mod killed;
 mod ladder;
 mod overflow;

@@ -109,7 +109,7 @@ async fn a_refusal_names_the_tools_where_they_are_the_largest_part() {
 #[tokio::test]
 async fn a_window_that_somebody_else_has_asked_for_is_not_taken_for_the_default() {
     let stage = Stage::new().await;
-    let models = &stage.gateway.models;
+    let models = &stage.gateway.fleet.any().models;
     let model = models.get("sim").await.expect("there is one");
     let theirs = model.asks_for_another_window();
     let loaded = stage
@@ -117,14 +117,14 @@ async fn a_window_that_somebody_else_has_asked_for_is_not_taken_for_the_default(
         .post(format!("{}/api/chat", stage.sim.url()))
         .body(chat_body(&json!([{ "role": "user", "content": "x" }]), 8192));
     assert_eq!(loaded.send().await.expect("an answer").status(), 200);
-    models.look_up_loaded_window(&model, model.no_other_window_asked_for()).await;
+    model.look_up_loaded_window(model.no_other_window_asked_for()).await;
     assert!(!model.knows_default_window(), "while it is on its way");
     drop(theirs);
     let before = model.no_other_window_asked_for();
     drop(model.asks_for_another_window());
-    models.look_up_loaded_window(&model, before).await;
+    model.look_up_loaded_window(before).await;
     assert!(!model.knows_default_window(), "when it came and went meanwhile");
-    models.look_up_loaded_window(&model, model.no_other_window_asked_for()).await;
+    model.look_up_loaded_window(model.no_other_window_asked_for()).await;
     assert_eq!(models.window(&model, None).0, 8192, "when nobody else has asked");
 }
 

@@ -122,6 +122,7 @@ fn store_chat(store: &Store, key: &ChainKey, history: &[Said], gaps_ms: &[i64]) 
             at,
             model: "sim".to_owned(),
             dialect: "chat",
+            upstream: None,
             system: "[\"be brief\"]".to_owned(),
             after: (number > 0).then_some(before),
             messages: if is_answer { Vec::new() } else { vec![one.clone()] },

@@ -159,7 +159,9 @@ async fn replicas_and_the_database_killed_in_turns_lose_and_double_nothing_ackno
     drop(processes);
     let (acknowledged, retried) = (load.acknowledged.load(Ordering::Relaxed), load.retried.load(Ordering::Relaxed));
     let checked = tokio::task::spawn_blocking(move || inspect(&url, &chats)).await.expect("all is well");
-    eprintln!("{acknowledged} turns acknowledged over {KILLS} kills, {retried} tried again, {checked} messages checked");
+    eprintln!(
+        "{acknowledged} turns acknowledged over {KILLS} kills, {retried} tried again, {checked} messages checked"
+    );
     assert!(acknowledged >= KILLS * TURNS && retried > 0, "{acknowledged} turns, {retried} tried again");
 }
 
@@ -189,7 +191,8 @@ fn inspect(url: &str, chats: &[Vec<Value>]) -> usize {
         assert_eq!(places.len(), 1, "a question is stored once, however often it was sent: {places:?}");
         let found = store.tips(places[0].0).expect("readable").into_iter().any(|tip| {
             let path = store.path(places[0].0, Some(tip.link)).expect("readable");
-            path.len() >= said.len() && path.iter().zip(&said).all(|(row, text)| row.text == *text && row.status == "complete")
+            path.len() >= said.len()
+                && path.iter().zip(&said).all(|(row, text)| row.text == *text && row.status == "complete")
         });
         assert!(found, "an acknowledged chat of {} messages is not there in its order", said.len());
         checked += said.len();

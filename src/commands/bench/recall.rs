@@ -130,7 +130,7 @@ impl Recall {
     }
 
     async fn measure(&self, own: &Own, conversations: &[Conversation]) -> Result<Vec<(u32, Tally)>> {
-        let model = own.gateway.models.get("sim").await?;
+        let model = own.gateway.fleet.model("sim").await?;
         let windows = if self.window.is_empty() { vec![2048, 4096, 8192] } else { self.window.clone() };
         let mut tallies = Vec::new();
         for window in windows {

@@ -3,6 +3,7 @@
 //! Nothing here makes Ollama load a model unless that was asked for. A loaded one is asked for a rendering only
 //! with the window that it has, because any other would load it again.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Method, StatusCode};
@@ -57,7 +58,7 @@ impl<'a> Examiner<'a> {
     ) -> Option<Self> {
         let answer = load_within.unwrap_or(Duration::from_secs(10));
         let upstream = Upstream::new(&config.upstream_url, CONNECT, answer).ok()?;
-        let models = Models::new(upstream, Box::new(config.windows.clone()));
+        let models = Models::new(upstream, Arc::new(config.windows.clone()));
         Some(Self { models, config, there, limits, may_load: load_within.is_some() })
     }
 
@@ -80,7 +81,7 @@ impl<'a> Examiner<'a> {
         let way = way(self.there.renders, about.runs_elsewhere, loaded.is_some(), loaded_window, model.trained_window);
         let template = self.template(&model, way).await;
         if self.may_load && loaded.is_none() && !about.runs_elsewhere {
-            self.models.look_up_loaded_window(&model, model.no_other_window_asked_for()).await;
+            model.look_up_loaded_window(model.no_other_window_asked_for()).await;
             loaded_window = Some(self.models.window(&model, None))
                 .filter(|(_, from)| *from == WindowSource::Loaded)
                 .map(|(window, _)| window);

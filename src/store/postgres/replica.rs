@@ -157,14 +157,19 @@ impl Replica {
     ) -> Result<Option<(Standing, bool)>, StoreError> {
         let statement = format!(
             "SELECT users.name, version, (SELECT until - {NOW_MS} FROM leases
-                 WHERE leases.name = ?2 AND holder <> ?3 AND until > {NOW_MS})
+                 WHERE leases.name = ?2 AND holder <> ?3 AND until > {NOW_MS}), upstream
              FROM conversations JOIN users ON users.id = user_id WHERE conversations.id = ?1"
         );
         let lease = checkpoint_lease(conversation);
         let known = self.versions.get(&conversation).map(|version| *version);
         let standing = self.ask(|session| {
             Sql::Postgres(session).one(&statement, values![conversation, &lease, &self.id], |row| {
-                Ok(Standing { user: row.get(0)?, version: row.get(1)?, checkpoint_ms: row.get(2)? })
+                Ok(Standing {
+                    user: row.get(0)?,
+                    version: row.get(1)?,
+                    checkpoint_ms: row.get(2)?,
+                    upstream: row.get(3)?,
+                })
             })
         })?;
         Ok(standing.map(|standing| {

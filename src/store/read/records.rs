@@ -30,6 +30,8 @@ pub struct Standing {
     pub user: String,
     /// Goes up with every change.
     pub version: i64,
+    /// Who answered it last, where there are several.
+    pub upstream: Option<String>,
     /// For how long somebody else will go on writing a checkpoint of it, unless they go on for longer.
     pub checkpoint_ms: Option<i64>,
 }
@@ -239,6 +241,12 @@ impl Reads {
             AND dialect <> 'import' ORDER BY number";
         let rows = self.many(sql, values![conversation], |row| Ok(((row.get(0)?, row.get(1)?), row.get(2)?)))?;
         Ok(rows.into_iter().collect())
+    }
+
+    /// Who answered a conversation last, where there are several.
+    pub fn upstream(&self, conversation: ConversationId) -> Result<Option<String>, StoreError> {
+        let sql = "SELECT upstream FROM conversations WHERE id = ?1";
+        Ok(self.one(sql, values![conversation], |row| row.get::<Option<String>>(0))?.flatten())
     }
 
     /// Whose a conversation is.

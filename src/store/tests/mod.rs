@@ -132,6 +132,7 @@ fn begin(turn: &str, conversation: i64, history: &[&str]) -> BeginTurn {
         at: 1_000,
         model: "llama".to_owned(),
         dialect: "chat",
+        upstream: None,
         system: "[\"be brief\"]".to_owned(),
         after: None,
         messages: (1..=history.len()).map(|length| message(&history[..length])).collect(),

@@ -18,6 +18,7 @@ CREATE TABLE conversations (
     session TEXT,
     provider TEXT,
     intake TEXT,
+    upstream TEXT,
     version BIGINT NOT NULL DEFAULT 0
 );
 
