@@ -22,6 +22,7 @@ mod serve;
 mod sim;
 mod snapshots;
 mod source;
+mod store;
 mod token;
 mod top;
 mod validate;
@@ -54,6 +55,7 @@ enum Command {
     Snapshots(snapshots::Snapshots),
     Events(events::EventsCommand),
     Token(token::TokenCommand),
+    Store(store::StoreCommand),
     Validate(validate::Validate),
     History(history::HistoryCommand),
     Check(check::Check),
@@ -91,6 +93,7 @@ pub fn main() -> ExitCode {
                 Command::Snapshots(command) => command.run(),
                 Command::Events(command) => command.run().await,
                 Command::Token(command) => command.run().await,
+                Command::Store(command) => command.run().await,
                 Command::Validate(command) => command.run().await,
                 Command::History(command) => command.run(),
                 Command::Check(command) => command.run().await,

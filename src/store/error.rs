@@ -48,6 +48,8 @@ pub enum StoreError {
         "the database {place} has tables of somebody else's: it was left as it is; give Loadline a database, or a schema (?options=-csearch_path%3DNAME), of its own"
     )]
     ServerNotOurs { place: String },
+    #[error("{place} is half a copy: run `loadline store copy` again, to its end")]
+    HalfCopied { place: String },
     #[error("SQLite {found} has known faults: build with 3.51.3 or later")]
     OldLibrary { found: &'static str },
     #[error("too much is waiting to be stored: the disk is too slow or stuck; try again later")]

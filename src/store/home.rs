@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::copy::UNFINISHED;
 use super::{
     Address, Change, Durability, ReadOnly, Store, StoreError, change_beside, open_read_only, open_server_read_only,
     postgres,
@@ -31,10 +32,12 @@ impl Home {
 
     /// Opens it for a process that serves.
     pub fn open(&self, durability: Durability) -> Result<Store, StoreError> {
-        match &self.server {
-            None => Store::open(&self.dir, durability),
-            Some(server) => Store::connect(&self.dir, server.clone()),
-        }
+        let store = match &self.server {
+            None => Store::open(&self.dir, durability)?,
+            Some(server) => Store::connect(&self.dir, server.clone())?,
+        };
+        let half = store.reader()?.cursor(UNFINISHED)?.is_some();
+        if half { Err(StoreError::HalfCopied { place: self.to_string() }) } else { Ok(store) }
     }
 
     /// Opens it for a command that changes things. A directory that a process serves from cannot be; a server can.

@@ -7,7 +7,7 @@ use super::error::Failure;
 use super::sql::{Sql, values};
 
 /// The name under which the last indexed message is kept.
-const INDEXED_UP_TO: &str = "indexed_up_to";
+pub(super) const INDEXED_UP_TO: &str = "indexed_up_to";
 
 /// Messages and characters of one slice: a millisecond or two of work, which somebody may have to wait for.
 const SLICE_MESSAGES: u32 = 64;

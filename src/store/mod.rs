@@ -11,6 +11,7 @@ mod append;
 mod apply;
 mod batch;
 mod change;
+mod copy;
 mod delete;
 mod disk;
 mod error;
@@ -45,6 +46,7 @@ pub use ack::Ack;
 pub use change::{
     BeginTurn, Change, Compaction, FinishTurn, NewCheckpoint, NewEvent, NewMessage, NewSnapshot, TurnStatus,
 };
+pub use copy::{Copied, CopyError, Progress, copy, home as copy_home};
 pub use disk::{Disk, disk};
 pub use error::{Rejection, StoreError};
 pub use health::{Committed, Stats};
@@ -266,7 +268,7 @@ impl Store {
         }
     }
 
-    /// Hands a change to the writer, at once; changes are made in the order they are submitted in. If
+    /// Hands a change to the writer, at once; those of one conversation are made in the order they are submitted in. If
     /// too much waits already it is refused.
     pub fn submit(&self, change: Change) -> Ack {
         self.hand_over(change, None)

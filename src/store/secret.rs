@@ -8,9 +8,11 @@ use std::path::Path;
 
 use super::StoreError;
 
+const FILE: &str = "identity.key";
+
 /// Reads the secret, or makes it on first use.
 pub(super) fn read_or_make(dir: &Path) -> Result<[u8; 32], StoreError> {
-    let path = dir.join("identity.key");
+    let path = dir.join(FILE);
     let error = |source| StoreError::file(&path, source);
     let mut secret = [0; 32];
     match File::open(&path) {
@@ -22,6 +24,20 @@ pub(super) fn read_or_make(dir: &Path) -> Result<[u8; 32], StoreError> {
         Err(other) => return Err(error(other)),
     }
     Ok(secret)
+}
+
+/// The secret, if there is one.
+pub(super) fn read(dir: &Path) -> Result<Option<[u8; 32]>, StoreError> {
+    match dir.join(FILE).exists() {
+        true => read_or_make(dir).map(Some),
+        false => Ok(None),
+    }
+}
+
+/// Keeps a secret that was made elsewhere.
+pub(super) fn write(dir: &Path, secret: &[u8; 32]) -> Result<(), StoreError> {
+    let path = dir.join(FILE);
+    write_new(dir, &path, secret).map_err(|error| StoreError::file(&path, error))
 }
 
 /// One that nobody has.

@@ -28,6 +28,13 @@ pub(super) use schema::{FOLDED_QUESTION, FOLDED_TEXT};
 pub(super) use session::Session;
 pub(super) use writer::{Writer, change_once};
 
+/// A connection with the schema up to date, for a command that has the database to itself.
+pub(super) fn open_alone(address: &Address) -> Result<Session, crate::store::StoreError> {
+    let session = address.connect().map_err(|error| crate::store::StoreError::server(address, &error))?;
+    schema::migrate(&session, address)?;
+    Ok(session)
+}
+
 /// Runs what waits for a server. Whoever waits on a thread that drives others lets these go on elsewhere.
 pub(super) fn waiting<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     use tokio::runtime::{Handle, RuntimeFlavor};

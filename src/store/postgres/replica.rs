@@ -37,7 +37,7 @@ const SWEEP_EVERY: Duration = Duration::from_secs(5);
 const TICK: Duration = Duration::from_millis(100);
 
 /// Who was not seen for this long is dead.
-const DEAD_AFTER_MS: i64 = 15_000;
+pub(super) const DEAD_AFTER_MS: i64 = 15_000;
 
 /// Rows of the dead are of use to nobody after this.
 const FORGOTTEN_AFTER_MS: i64 = 24 * 3600 * 1000;

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use postgres::types::ToSql;
 use postgres::{Client, Row, SimpleQueryMessage, Statement};
 
-use super::replica::{LEFT_BEHIND_AFTER_MS, NOW_MS, hiding_lease};
+use super::replica::{DEAD_AFTER_MS, LEFT_BEHIND_AFTER_MS, NOW_MS, hiding_lease};
 use super::waiting;
 use crate::context::identity::ConversationId;
 use crate::store::change::NewEvent;
@@ -101,7 +101,7 @@ impl Session {
     }
 
     /// Statements without values, one after the other.
-    pub(super) fn batch(&self, statements: &str) -> Result<(), Failure> {
+    pub(in crate::store) fn batch(&self, statements: &str) -> Result<(), Failure> {
         self.with(|client| client.batch_execute(statements))
     }
 
@@ -114,6 +114,29 @@ impl Session {
     pub(super) fn begin(&self) -> Result<(), Failure> {
         self.told.take();
         self.batch("BEGIN")
+    }
+
+    /// All of it or nothing.
+    pub(in crate::store) fn transacted<T>(&self, work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+        self.begin()?;
+        match work() {
+            Ok(done) => {
+                self.commit()?;
+                Ok(done)
+            }
+            Err(failure) => {
+                if !failure.is_lost() {
+                    self.rollback()?;
+                }
+                Err(failure)
+            }
+        }
+    }
+
+    /// How many processes use the schema.
+    pub(in crate::store) fn others(&self) -> Result<i64, Failure> {
+        let statement = format!("SELECT count(*) FROM replicas WHERE seen_at >= {NOW_MS} - ?1");
+        Ok(Sql::Postgres(self).one(&statement, values![DEAD_AFTER_MS], |row| row.get(0))?.unwrap_or(0))
     }
 
     /// Begins the transaction with that number of a writer. False if it has happened already, or if the writer's row

@@ -2,6 +2,8 @@
 
 use super::*;
 
+#[path = "copies.rs"]
+mod copies;
 #[path = "history.rs"]
 mod history;
 #[path = "records.rs"]

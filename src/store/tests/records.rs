@@ -167,7 +167,7 @@ fn what_was_condensed_and_when_a_message_came_can_be_asked() {
     let (_dir, store) = fresh();
     let condensed = |body: &str| Change::Condensed { digest: [7; 32], body: body.to_owned(), at: 1 };
     drop(store.submit(condensed("first")));
-    drop(store.submit(condensed("second")));
+    store.submit(condensed("second")).wait().expect("stored");
     say(&store, 1, &["hello", "hi"]);
     let reader = store.reader().expect("reader");
     assert_eq!(reader.condensed(&[7; 32]).expect("read").as_deref(), Some("first"));
