@@ -191,3 +191,24 @@ fn a_path_that_does_not_answer_is_named_and_nothing_is_measured() {
     assert_eq!(output.status.code(), Some(2));
     assert!(said.contains("direct") && said.contains("status 404") && said.contains("not found"), "{said}");
 }
+
+#[test]
+fn with_several_upstreams_it_tells_how_often_chats_went_back_and_what_that_saved() {
+    let output = load(&["--json", "--upstreams", "3", "--prefill-us", "20", "--turns", "8"]);
+    let report = report(&output);
+    assert_eq!(names(&report), ["direct", "loadline", "no-affinity"]);
+    let affinity = &report["affinity"];
+    assert_eq!(affinity["upstreams"], 3);
+    let choice = |name: &str| affinity["choices"][name].as_u64().expect(name);
+    // Each request was chosen for once; those of the warming up are not all counted.
+    assert!(choice("affine") > 0 && choice("affine") + choice("moved") + choice("new") >= 40, "{affinity}");
+    let rate = affinity["hit_rate"].as_f64().expect("a rate");
+    let expected = choice("affine") as f64 / (choice("affine") + choice("moved")) as f64;
+    assert!((rate - expected).abs() < 1e-9, "{affinity}");
+    for name in ["first_byte_p50_ratio", "total_p50_ratio", "requests_per_s_ratio"] {
+        assert!(affinity[name].as_f64() > Some(0.0), "{name}: {affinity}");
+    }
+    let table = stdout(&load(&["--upstreams", "2"]));
+    assert!(table.contains("2 upstreams: ") && table.contains("went back to the one that had read them"), "{table}");
+    assert!(self::report(&load(&["--json"]))["affinity"].is_null());
+}

@@ -11,6 +11,7 @@
 //! * [`figures`] gathers, [`compare`] sets one path beside another, [`report`] is all of it; [`table`] and [`html`], drawn
 //!   by [`plot`], show it in [`units`] that people read.
 
+pub mod affinity;
 pub mod child;
 pub mod client;
 pub mod compare;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
+use super::affinity::Affinity;
 use super::compare::{Added, Percentiles, Spread, within_cycles};
 use super::figures::{Figures, Slice, Turns, per_second};
 use super::path::Path;
@@ -21,6 +22,8 @@ pub const DIRECT: &str = "direct";
 #[derive(Debug, Serialize)]
 pub struct Report {
     pub run: Run,
+    /// Where there are several upstreams.
+    pub affinity: Option<Affinity>,
     pub paths: Vec<PathReport>,
 }
 
@@ -129,7 +132,7 @@ impl Report {
             let beside = direct.filter(|_| place > 0);
             PathReport::new(path, beside)
         });
-        Self { run, paths: paths.collect() }
+        Self { run, affinity: None, paths: paths.collect() }
     }
 
     pub fn path(&self, name: &str) -> Option<&PathReport> {

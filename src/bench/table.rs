@@ -53,6 +53,9 @@ pub fn table(report: &Report) -> String {
             text.push('\n');
         }
     }
+    if let Some(affinity) = &report.affinity {
+        let _infallible = writeln!(text, "\n{}", affinity.sentence());
+    }
     for path in report.paths.iter().filter(|path| path.errors.total > 0) {
         let kinds: Vec<String> = path.errors.by_kind.iter().map(|(kind, count)| format!("{count} × {kind}")).collect();
         let _infallible = writeln!(

@@ -54,9 +54,13 @@ pub(super) struct Load {
     /// Seconds to warm up, all ways together; every client asks once at least
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0, value_parser = seconds)]
     warm_up: f64,
-    /// The Ollama to measure [default: a simulator, as a process of its own]
+    /// The Ollama to measure [default: a simulator, as a process of its own]. Several with commas between: `direct` is
+    /// the first, Loadline uses all, and a second Loadline shows what it brings that conversations go back to theirs
     #[arg(long, value_name = "URL", requires = "model")]
     upstream: Option<String>,
+    /// The same with so many simulators; give them --prefill-us, or reading costs nothing
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "upstream", value_parser = clap::value_parser!(u8).range(1..=64))]
+    upstreams: u8,
     /// The model to chat with [default: sim]
     #[arg(long, value_name = "NAME", requires = "upstream")]
     model: Option<String>,
@@ -103,6 +107,10 @@ pub(super) struct Load {
     /// What our own Loadline does before a turn counts as stored
     #[arg(long, value_enum, default_value = "full", conflicts_with = "through")]
     durability: Durability,
+    /// Where our own Loadline keeps what is said: an empty PostgreSQL, postgres://user@host/database
+    /// [default: a directory that goes afterwards]
+    #[arg(long, value_name = "URL", conflicts_with = "through")]
+    store: Option<String>,
     /// How long one way is asked before it is another's turn, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..=600_000))]
     round_ms: u64,
@@ -166,7 +174,8 @@ impl Load {
             stand.paths.iter().any(|path| path.figures.requests() > 0),
             "it was stopped before anything was measured"
         );
-        let report = Report::new(self.describe(&shape, &stand, &ran), &stand.paths);
+        let mut report = Report::new(self.describe(&shape, &stand, &ran), &stand.paths);
+        report.affinity = stand.affinity(&report).await;
         // Ours end before anything is told: a reader that goes away half-way ends this process.
         drop(stand);
         self.show(&report)?;

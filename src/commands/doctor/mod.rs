@@ -106,6 +106,10 @@ impl Doctor {
             Group::new("server", running),
             Group::new("upstream", upstream),
         ]);
+        for (number, url) in (2..).zip(config.upstream_urls.iter().skip(1)) {
+            let other = Config { upstream_url: url.clone(), ..config.clone() };
+            report.0.push(Group::new(format!("upstream {number}"), upstream::look(&other, announced).await.0));
+        }
         if let Some(there) = &there {
             report.0.extend(self.models(config, there, &past, deadline).await);
         }

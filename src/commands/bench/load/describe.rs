@@ -11,14 +11,17 @@ impl Load {
         let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
         Run {
-            command: command_line(std::env::args()),
+            command: command_line(std::env::args().map(without_password)),
             clients: self.clients.into(),
             shape: shape.clone(),
             seconds: ran.measured.as_secs_f64(),
             cycles: ran.cycles,
             warm_up_s: self.warm_up,
             cut_short: ran.cut_short,
-            durability: self.through.is_none().then(|| self.durability.name().to_owned()),
+            durability: self.through.is_none().then(|| match self.store {
+                Some(_) => "postgres".to_owned(),
+                None => self.durability.name().to_owned(),
+            }),
             loadline_version: stand.loadline_version.clone(),
             simulated: self.upstream.is_none(),
             upstream: stand.paths[0].target.url.clone(),
@@ -28,6 +31,17 @@ impl Load {
                 os: format!("{os} {} {arch}", kernel.trim()).replace("  ", " "),
             },
         }
+    }
+}
+
+/// An address without the password in it.
+fn without_password(argument: String) -> String {
+    let Some((scheme, rest)) = argument.split_once("://") else { return argument };
+    match rest.split_once('@') {
+        Some((who, at)) if who.contains(':') => {
+            format!("{scheme}://{}@{at}", who.split(':').next().unwrap_or_default())
+        }
+        _ => argument,
     }
 }
 
@@ -48,5 +62,6 @@ mod tests {
     fn a_command_line_can_be_typed_again() {
         let arguments = ["/opt/loadline", "bench", "load", "--html", "my file's.html"].map(str::to_owned);
         assert_eq!(command_line(arguments.into_iter()), r"loadline bench load --html 'my file'\''s.html'");
+        assert_eq!(without_password("--store=postgres://u:hush@h/d".to_owned()), "--store=postgres://u@h/d");
     }
 }

@@ -1,15 +1,16 @@
 //! What has to stand before anything can be measured: the upstream, Loadline, and the paths to them.
 
 use anyhow::{Context, Result, bail};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::Load;
+use crate::bench::affinity::{Affinity, Choices, WITHOUT};
 use crate::bench::child::{Child, Directory};
 use crate::bench::client;
 use crate::bench::figures::Figures;
 use crate::bench::path::{Path, Target};
 use crate::bench::process::Pid;
-use crate::bench::report::{DIRECT, LOADLINE};
+use crate::bench::report::{DIRECT, LOADLINE, Report};
 
 /// Everything that a run needs, and that ends with it.
 #[derive(Debug)]
@@ -19,30 +20,50 @@ pub(super) struct Stand {
     pub(super) upstream_version: Option<String>,
     pub(super) loadline_version: String,
     // In the order in which they end: Loadline before what it forwards to and before its directory goes.
-    _loadline: Option<Child>,
-    _data: Option<Directory>,
-    _sim: Option<Child>,
+    _loadlines: Vec<Child>,
+    _data: Vec<Directory>,
+    _sims: Vec<Child>,
+    /// How many upstreams there are, and what our Loadline had chosen before anything was measured.
+    upstreams: usize,
+    chosen: Choices,
 }
 
 impl Stand {
     pub(super) async fn start(load: &Load) -> Result<Self> {
-        let sim = match load.upstream {
-            Some(_) => None,
-            None => Some(start_sim(load).await?),
-        };
-        let upstream = load.upstream.clone().or_else(|| Some(sim.as_ref()?.url.clone())).unwrap_or_default();
-        let mut paths = Vec::new();
-        add(&mut paths, DIRECT, &upstream, sim.as_ref().map(Child::id)).await?;
-        let version = upstream_version(&paths[0].target).await;
-        let (loadline, data) = match load.through {
-            Some(_) => (None, None),
+        let (mut sims, mut urls): (Vec<Child>, Vec<String>) = Default::default();
+        match &load.upstream {
+            Some(upstream) => urls.extend(upstream.split(',').map(|url| url.trim().to_owned())),
             None => {
-                let data = Directory::new();
-                (Some(start_loadline(load, &paths[0].target.url, &data).await?), Some(data))
+                for _ in 0..load.upstreams {
+                    let sim = start_sim(load).await?;
+                    urls.push(sim.url.clone());
+                    sims.push(sim);
+                }
             }
-        };
-        let through = load.through.clone().or_else(|| Some(loadline.as_ref()?.url.clone())).unwrap_or_default();
-        add(&mut paths, LOADLINE, &through, loadline.as_ref().map(Child::id)).await?;
+        }
+        let mut paths = Vec::new();
+        add(&mut paths, DIRECT, &urls[0], sims.first().map(Child::id)).await?;
+        let version = upstream_version(&paths[0].target).await;
+        let (mut loadlines, mut data) = (Vec::new(), Vec::new());
+        let several = urls.len() > 1 && load.through.is_none();
+        if several {
+            load_model(load, &urls).await?;
+        }
+        for (name, affinity) in [(LOADLINE, true), (WITHOUT, false)].into_iter().take(if several { 2 } else { 1 }) {
+            let through = match &load.through {
+                Some(url) => (url.clone(), None),
+                None => {
+                    let directory = Directory::new();
+                    let loadline = start_loadline(load, &urls.join(","), &directory, affinity).await?;
+                    let through = (loadline.url.clone(), Some(loadline.id()));
+                    loadlines.push(loadline);
+                    data.push(directory);
+                    through
+                }
+            };
+            add(&mut paths, name, &through.0, through.1).await?;
+        }
+        let through = &paths[1].target.url;
         let Some(loadline_version) = loadline_version(&paths[1].target).await else {
             bail!("there is no Loadline at {through}: it does not answer GET /loadline/health as one does");
         };
@@ -52,7 +73,23 @@ impl Stand {
             let name = name.map_or_else(|| target.host().to_owned(), str::to_owned);
             add(&mut paths, &name, url, None).await?;
         }
-        Ok(Self { paths, upstream_version: version, loadline_version, _loadline: loadline, _data: data, _sim: sim })
+        let chosen = choices(&paths[1].target).await;
+        Ok(Self {
+            paths,
+            upstream_version: version,
+            loadline_version,
+            _loadlines: loadlines,
+            _data: data,
+            _sims: sims,
+            upstreams: urls.len(),
+            chosen,
+        })
+    }
+
+    /// What it brought that conversations went back to where they were; none with one upstream.
+    pub(super) async fn affinity(&self, report: &Report) -> Option<Affinity> {
+        let choices = choices(&self.paths[1].target).await.since(self.chosen);
+        Affinity::of(report, self.upstreams, choices)
     }
 }
 
@@ -86,10 +123,31 @@ async fn start_sim(load: &Load) -> Result<Child> {
     Ok(Child::start(&arguments, &[]).await?)
 }
 
-async fn start_loadline(load: &Load, upstream: &str, data: &Directory) -> Result<Child> {
+/// Has each upstream load the model: one that would have to load it first is not chosen if there is another.
+async fn load_model(load: &Load, urls: &[String]) -> Result<()> {
+    let client = reqwest::Client::builder().no_proxy().build()?;
+    for url in urls {
+        let body = json!({ "model": load.model(), "options": { "num_ctx": load.window } }).to_string();
+        let url = if url.contains("://") { url.clone() } else { format!("http://{url}") };
+        let answer = client.post(format!("{}/api/generate", url.trim_end_matches('/'))).body(body).send().await;
+        answer.and_then(reqwest::Response::error_for_status).with_context(|| format!("loading the model at {url}"))?;
+    }
+    Ok(())
+}
+
+async fn choices(target: &Target) -> Choices {
+    client::get(target, "/metrics").await.map(|page| Choices::read(&page)).unwrap_or_default()
+}
+
+async fn start_loadline(load: &Load, upstream: &str, data: &Directory, affinity: bool) -> Result<Child> {
     let data = data.0.to_str().context("the temporary directory has a name that is no text")?;
     let arguments = ["serve", "--listen", "127.0.0.1:0", "--upstream", upstream, "--data-dir", data];
-    let settings = [("LOADLINE_STORE_DURABILITY", load.durability.name()), ("LOADLINE_LOG_FILTER", "error")];
+    let settings = [
+        ("LOADLINE_STORE_URL", load.store.as_deref().unwrap_or_default()),
+        ("LOADLINE_STORE_DURABILITY", load.durability.name()),
+        ("LOADLINE_LOG_FILTER", "error"),
+        ("LOADLINE_UPSTREAM_AFFINITY", if affinity { "true" } else { "false" }),
+    ];
     Ok(Child::start(&arguments, &settings).await?)
 }
 
