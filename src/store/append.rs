@@ -20,8 +20,8 @@ pub(super) struct Position {
     pub(super) branch: i64,
     pub(super) seq: i64,
     pub(super) answered: bool,
-    /// When it was said, of one that was written just now: nothing can have followed it yet.
-    pub(super) just_written: Option<i64>,
+    /// When it was said, of one that is known to have nothing after it, because it was written just now or was looked at.
+    pub(super) at_tip: Option<i64>,
 }
 
 /// How messages came, and when.
@@ -37,19 +37,31 @@ pub(super) fn locate(sql: Sql<'_>, conversation: ConversationId, link: Link) -> 
     sql.one(
         "SELECT branch_id, seq, answered FROM messages WHERE conversation_id = ?2 AND link = ?1",
         values![&link, conversation],
-        |row| Ok(Position { branch: row.get(0)?, seq: row.get(1)?, answered: row.get(2)?, just_written: None }),
+        |row| Ok(Position { branch: row.get(0)?, seq: row.get(1)?, answered: row.get(2)?, at_tip: None }),
     )
 }
 
-/// The same where it must be there.
+/// The same where it must be there, for going on from it. A message that nothing follows on its branch has no branches
+/// that leave it either, so whatever comes next is new.
 pub(super) fn require(sql: Sql<'_>, conversation: ConversationId, link: Link) -> Result<Position, Failure> {
-    locate(sql, conversation, link)?.ok_or(Rejection::UnknownLink(conversation).into())
+    let found = sql.one(
+        "SELECT branch_id, seq, answered, created_at, (SELECT next.seq FROM messages AS next
+             WHERE next.branch_id = messages.branch_id AND next.seq = messages.seq + 1)
+         FROM messages WHERE conversation_id = ?2 AND link = ?1",
+        values![&link, conversation],
+        |row| {
+            let (at, next) = (row.get(3)?, row.get::<Option<i64>>(4)?);
+            let at_tip = next.is_none().then_some(at);
+            Ok(Position { branch: row.get(0)?, seq: row.get(1)?, answered: row.get(2)?, at_tip })
+        },
+    )?;
+    found.ok_or(Rejection::UnknownLink(conversation).into())
 }
 
 /// Before the first message of a conversation that was made just now.
 pub(super) fn root(sql: Sql<'_>, conversation: ConversationId, at: i64) -> Result<Position, Failure> {
     let branch = fork(sql, conversation, None, at)?;
-    Ok(Position { branch, seq: 0, answered: false, just_written: Some(i64::MIN) })
+    Ok(Position { branch, seq: 0, answered: false, at_tip: Some(i64::MIN) })
 }
 
 /// Goes from a position (none: before the first message) to the message, storing it if it is new.
@@ -60,7 +72,7 @@ pub(super) fn step(
     message: &NewMessage,
     origin: Origin,
 ) -> Result<Position, Failure> {
-    let after_new = from.filter(|from| from.just_written.is_some());
+    let after_new = from.filter(|from| from.at_tip.is_some());
     if after_new.is_none()
         && let Some(known) = locate(sql, conversation, message.link)?
     {
@@ -76,7 +88,7 @@ pub(super) fn step(
         anchor(sql, conversation, message.link)?;
     }
     let answered = answered || origin.answer.is_some();
-    let position = Position { branch, seq: seq + 1, answered, just_written: Some(origin.at) };
+    let position = Position { branch, seq: seq + 1, answered, at_tip: Some(origin.at) };
     insert(sql, conversation, position, message, origin)?;
     Ok(position)
 }
@@ -129,7 +141,7 @@ pub(super) fn anchor_tag(link: &Link) -> &[u8] {
 /// When the message before was said: a clock that went back does not turn the order round.
 fn said_at(sql: Sql<'_>, from: Option<Position>) -> Result<i64, Failure> {
     let Some(from) = from else { return Ok(i64::MIN) };
-    if let Some(at) = from.just_written {
+    if let Some(at) = from.at_tip {
         return Ok(at);
     }
     let before = "SELECT created_at FROM messages WHERE branch_id = ?1 AND seq = ?2";

@@ -94,7 +94,8 @@ fn begin_turn(sql: Sql<'_>, begin: &BeginTurn) -> Result<(), Failure> {
 /// The messages of a request. Where they end.
 fn add_request(sql: Sql<'_>, begin: &BeginTurn, updated_at: i64) -> Result<Option<Position>, Failure> {
     let (conversation, at) = (begin.conversation, begin.at);
-    let new = open_conversation(sql, conversation, &begin.user, &begin.model, at..=updated_at)?;
+    let known = begin.after.is_some();
+    let new = open_conversation(sql, conversation, &begin.user, &begin.model, at..=updated_at, known)?;
     if let Some(upstream) = &begin.upstream {
         sql.execute("UPDATE conversations SET upstream = ?2 WHERE id = ?1", values![conversation, upstream])?;
     }
@@ -110,15 +111,22 @@ fn add_request(sql: Sql<'_>, begin: &BeginTurn, updated_at: i64) -> Result<Optio
     Ok(position)
 }
 
-/// Makes the conversation if it is not there, and makes sure that it is this user's. Whether it is new.
+/// Makes the conversation if it is not there, and makes sure that it is this user's. Whether it is new. One that is
+/// `known` to be there is looked for first.
 pub(super) fn open_conversation(
     sql: Sql<'_>,
     conversation: ConversationId,
     name: &str,
     model: &str,
     at: RangeInclusive<i64>,
+    known: bool,
 ) -> Result<bool, Failure> {
     let user = user(sql, name, *at.start())?;
+    let update = "UPDATE conversations SET model = ?3, updated_at = ?4 WHERE id = ?1 AND user_id = ?2";
+    let updated = || sql.execute(update, values![conversation, user, model, at.end()]);
+    if known && updated()? > 0 {
+        return Ok(false);
+    }
     let made = sql.execute(
         "INSERT INTO conversations (id, user_id, model, created_at, updated_at) VALUES (?1, ?2, ?3, ?4, ?5)
          ON CONFLICT (id) DO NOTHING",
@@ -127,8 +135,7 @@ pub(super) fn open_conversation(
     if made == 1 {
         return Ok(true);
     }
-    let update = "UPDATE conversations SET model = ?3, updated_at = ?4 WHERE id = ?1 AND user_id = ?2";
-    match sql.execute(update, values![conversation, user, model, at.end()])? {
+    match updated()? {
         0 => Err(Rejection::ForeignConversation(conversation).into()),
         _ => Ok(false),
     }
@@ -229,13 +236,17 @@ fn add_outcome(sql: Sql<'_>, conversation: ConversationId, finish: &FinishTurn) 
 /// The turn's conversation, and where its request ended.
 fn pending_turn(sql: Sql<'_>, finish: &FinishTurn) -> Result<(ConversationId, Option<Position>), Failure> {
     let found = sql.one(
-        "SELECT turns.conversation_id, turns.status, turns.branch_id, last_seq, coalesce(answered, 0) FROM turns
-         LEFT JOIN messages ON messages.branch_id = turns.branch_id AND messages.seq = last_seq
+        "SELECT turns.conversation_id, turns.status, turns.branch_id, last_seq, coalesce(answered, 0),
+             messages.created_at, (SELECT next.seq FROM messages AS next
+                 WHERE next.branch_id = turns.branch_id AND next.seq = last_seq + 1)
+         FROM turns LEFT JOIN messages ON messages.branch_id = turns.branch_id AND messages.seq = last_seq
          WHERE turns.id = ?1",
         values![&finish.turn],
         |row| {
             let (seq, answered) = (row.get(3)?, row.get(4)?);
-            let end = row.get::<Option<i64>>(2)?.map(|branch| Position { branch, seq, answered, just_written: None });
+            let (at, next) = (row.get::<Option<i64>>(5)?, row.get::<Option<i64>>(6)?);
+            let at_tip = at.filter(|_| next.is_none());
+            let end = row.get::<Option<i64>>(2)?.map(|branch| Position { branch, seq, answered, at_tip });
             Ok((row.get(0)?, row.get::<String>(1)?, end))
         },
     )?;
@@ -344,12 +355,14 @@ fn add_event(sql: Sql<'_>, event: &NewEvent) -> Result<(), Failure> {
 /// The number of a user, who becomes known here.
 pub(super) fn user(sql: Sql<'_>, name: &str, at: i64) -> Result<i64, Failure> {
     let known = || sql.one("SELECT id FROM users WHERE name = ?1", values![name], |row| row.get(0));
-    if let Some(id) = known()? {
-        return Ok(id);
-    }
-    let new = "INSERT INTO users (name, created_at) VALUES (?1, ?2) ON CONFLICT (name) DO NOTHING";
-    sql.execute(new, values![name, at])?;
-    known()?.ok_or(Failure::Odd("a user that was just made is gone"))
+    remembered(sql, blake3::hash(name.as_bytes()), || {
+        if let Some(id) = known()? {
+            return Ok(id);
+        }
+        let new = "INSERT INTO users (name, created_at) VALUES (?1, ?2) ON CONFLICT (name) DO NOTHING";
+        sql.execute(new, values![name, at])?;
+        known()?.ok_or(Failure::Odd("a user that was just made is gone"))
+    })
 }
 
 /// The number of a text that many turns share: those of all conversations, or, where several processes write and one
@@ -364,10 +377,20 @@ pub(super) fn system_prompt(sql: Sql<'_>, conversation: ConversationId, body: &s
     };
     let known =
         || sql.one("SELECT id FROM system_prompts WHERE digest = ?1", values![digest.as_bytes()], |row| row.get(0));
-    if let Some(id) = known()? {
-        return Ok(id);
+    remembered(sql, digest, || {
+        if let Some(id) = known()? {
+            return Ok(id);
+        }
+        let new = "INSERT INTO system_prompts (digest, body) VALUES (?1, ?2) ON CONFLICT (digest) DO NOTHING";
+        sql.execute(new, values![digest.as_bytes(), body])?;
+        known()?.ok_or(Failure::Odd("a system prompt that was just kept is gone"))
+    })
+}
+
+/// A number that never changes. Where asking is a way there and back it is remembered, once it is committed.
+fn remembered(sql: Sql<'_>, of: blake3::Hash, find: impl FnOnce() -> Result<i64, Failure>) -> Result<i64, Failure> {
+    match sql {
+        Sql::Sqlite(_) => find(),
+        Sql::Postgres(session) => session.remembered(*of.as_bytes(), find),
     }
-    let new = "INSERT INTO system_prompts (digest, body) VALUES (?1, ?2) ON CONFLICT (digest) DO NOTHING";
-    sql.execute(new, values![digest.as_bytes(), body])?;
-    known()?.ok_or(Failure::Odd("a system prompt that was just kept is gone"))
 }

@@ -137,7 +137,7 @@ impl ImportedLine {
 
 /// Makes a conversation of nobody's.
 pub(super) fn begin(sql: Sql<'_>, import: &Import) -> Result<(), Failure> {
-    open_conversation(sql, import.conversation, NOBODY, &import.model, import.at..=import.at)?;
+    open_conversation(sql, import.conversation, NOBODY, &import.model, import.at..=import.at, false)?;
     if let Sql::Postgres(session) = sql {
         session.hides(import.conversation)?;
     }

@@ -23,11 +23,18 @@ export function statusStrip(host) {
   const live = item('live');
   return {
     overview(o) {
-      upstream(
-        o.upstream.up ? 'good' : 'bad',
-        o.upstream.up ? `Ollama ${o.upstream.version ?? ''} is up` : 'Ollama is down',
-        o.upstream.url,
-      );
+      const all = o.upstreams ?? [];
+      const up = all.filter((one) => one.up).length;
+      if (all.length > 1) {
+        const state = up === all.length ? 'good' : up > 0 ? 'odd' : 'bad';
+        upstream(state, `${up} of ${all.length} Ollamas are up`, all.map(member).join('\n'));
+      } else {
+        upstream(
+          o.upstream.up ? 'good' : 'bad',
+          o.upstream.up ? `Ollama ${o.upstream.version ?? ''} is up` : 'Ollama is down',
+          o.upstream.url,
+        );
+      }
       mode(
         o.mode === 'enforce' ? 'good' : 'odd',
         o.mode === 'enforce' ? 'Enforcing the line' : 'Observing only, nothing is changed',
@@ -47,6 +54,12 @@ export function statusStrip(host) {
       else live('odd', 'Connecting');
     },
   };
+}
+
+/** One of several upstreams, in words. */
+function member(one) {
+  const state = one.draining ? 'being drained' : one.up ? 'up' : 'down';
+  return `${one.url} · ${state} · ${many(one.in_flight, 'chat')} in flight`;
 }
 
 /** What is wrong right now, as one sentence; null when nothing is. */
@@ -120,10 +133,14 @@ export function models() {
   const place = el('div', { class: 'table-wrap models' });
   const none = el('p', { class: 'hint', text: 'No model has been asked for yet.' });
   const upstream = el('p', { class: 'hint' });
-  const node = section('models', 'Upstream and models', upstream, none, place);
+  const others = el('ul', { class: 'hint upstreams' });
+  const node = section('models', 'Upstream and models', upstream, others, none, place);
   let shown = '';
 
   function set(o) {
+    const all = o.upstreams ?? [];
+    others.replaceChildren(...(all.length > 1 ? all.map((one) => el('li', { text: member(one) })) : []));
+    others.hidden = all.length < 2;
     say(
       upstream,
       `${o.upstream.url} · ${o.upstream.up ? `Ollama ${o.upstream.version ?? ''}` : 'down'} · ${many(o.totals.in_flight, 'request')} in flight · ${many(o.totals.checkpoints_under_way, 'checkpoint')} under way`,

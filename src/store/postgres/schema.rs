@@ -31,13 +31,14 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// Makes or updates the tables.
 pub(super) fn migrate(session: &Session, address: &Address) -> Result<(), StoreError> {
     let failed = |error: Failure| error.on(address);
-    retried(|| {
+    // Two who make it at the same moment may both be told that it is there.
+    retried(&[SqlState::DUPLICATE_TABLE, SqlState::DUPLICATE_OBJECT], || {
         session.batch("CREATE TABLE IF NOT EXISTS loadline_migrations (number BIGINT PRIMARY KEY, at BIGINT NOT NULL)")
     })
     .map_err(failed)?;
     let from = check_not_newer(session, address)?;
     for (number, statements) in (1_i64..).zip(MIGRATIONS).filter(|(number, _)| *number > from) {
-        match retried(|| step(session, number, statements)) {
+        match retried(&[], || step(session, number, statements)) {
             Ok(()) => {}
             Err(Failure::Postgres(error)) if error.code() == Some(&SqlState::DUPLICATE_TABLE) => {
                 return Err(StoreError::ServerNotOurs { place: address.to_string() });
@@ -47,7 +48,7 @@ pub(super) fn migrate(session: &Session, address: &Address) -> Result<(), StoreE
     }
     // Without it searching takes longer; an engine that cannot do it does without.
     let index = format!("CREATE INDEX IF NOT EXISTS messages_text ON messages USING gin (({FOLDED_TEXT}))");
-    if let Err(error) = session.batch(&index) {
+    if let Err(error) = retried(&[SqlState::DUPLICATE_TABLE], || session.batch(&index)) {
         tracing::warn!(error = %error.on(address), "there is no index for searching messages: searches read them all");
     }
     Ok(())
@@ -97,25 +98,23 @@ fn step(session: &Session, number: i64, statements: &str) -> Result<(), Failure>
 }
 
 /// Two that make the same table at the same moment may both fail.
-fn retried(mut work: impl FnMut() -> Result<(), Failure>) -> Result<(), Failure> {
+fn retried(also: &[SqlState], mut work: impl FnMut() -> Result<(), Failure>) -> Result<(), Failure> {
     let mut tries = 0;
     loop {
         tries += 1;
         match work() {
-            Err(Failure::Postgres(error)) if tries < TRIES && met_another(&error) => thread::sleep(PAUSE),
+            Err(Failure::Postgres(error)) if tries < TRIES && met_another(&error, also) => thread::sleep(PAUSE),
             done => return done,
         }
     }
 }
 
-fn met_another(error: &postgres::Error) -> bool {
+fn met_another(error: &postgres::Error, also: &[SqlState]) -> bool {
     let codes = [
         SqlState::UNIQUE_VIOLATION,
         SqlState::T_R_SERIALIZATION_FAILURE,
         SqlState::T_R_DEADLOCK_DETECTED,
         SqlState::LOCK_NOT_AVAILABLE,
-        // Said of a table's row type, when two make the same table.
-        SqlState::DUPLICATE_OBJECT,
     ];
-    error.code().is_some_and(|code| codes.contains(code))
+    error.code().is_some_and(|code| codes.contains(code) || also.contains(code))
 }

@@ -19,12 +19,18 @@ use crate::store::sql::{Sql, Value, values};
 /// Statements that are kept prepared: more than there are.
 const STATEMENTS: usize = 256;
 
+/// Numbers that are remembered; more than this and all are asked for again.
+const NUMBERS: usize = 50_000;
+
 pub(in crate::store) struct Session {
     /// There until the end.
     client: RefCell<Option<Client>>,
     prepared: RefCell<HashMap<String, Statement>>,
     /// What the transaction has done so far that others must hear of.
     told: RefCell<Told>,
+    /// Numbers of users and system prompts that are committed. Users stay for ever, and the prompts are a conversation's
+    /// own, which is locked whenever they are asked for.
+    numbers: RefCell<HashMap<[u8; 32], i64>>,
     /// Who this is, in rows that belong to a process.
     replica: RefCell<Option<String>>,
     /// Where others are told.
@@ -37,6 +43,7 @@ pub(super) struct Told {
     /// The versions that conversations have now.
     pub(super) versions: Vec<(ConversationId, i64)>,
     events: Vec<(NewEvent, Option<i64>)>,
+    numbers: Vec<([u8; 32], i64)>,
     pub(super) tokens: bool,
     pub(super) gone: Vec<ConversationId>,
 }
@@ -53,6 +60,7 @@ impl Session {
             client: RefCell::new(Some(client)),
             prepared: RefCell::default(),
             told: RefCell::default(),
+            numbers: RefCell::default(),
             replica: RefCell::default(),
             channel: RefCell::default(),
         }
@@ -165,7 +173,27 @@ impl Session {
 
     /// What the transaction has done, once it is committed.
     pub(super) fn take_told(&self) -> Told {
-        self.told.take()
+        let told = self.told.take();
+        let mut numbers = self.numbers.borrow_mut();
+        if numbers.len() + told.numbers.len() > NUMBERS {
+            numbers.clear();
+        }
+        numbers.extend(told.numbers.iter().copied());
+        told
+    }
+
+    /// A number that never changes once it is committed.
+    pub(in crate::store) fn remembered(
+        &self,
+        of: [u8; 32],
+        find: impl FnOnce() -> Result<i64, Failure>,
+    ) -> Result<i64, Failure> {
+        if let Some(number) = self.numbers.borrow().get(&of) {
+            return Ok(*number);
+        }
+        let number = find()?;
+        self.told.borrow_mut().numbers.push((of, number));
+        Ok(number)
     }
 
     /// One change that may fail alone.

@@ -71,7 +71,7 @@ fn a_newer_schema_is_refused() {
     let connection = Connection::open(dir.path().join("loadline.db")).expect("database");
     connection.pragma_update(None, "user_version", 99).expect("version");
     drop(connection);
-    assert!(matches!(refused_untouched(dir.path()), StoreError::Newer { found: 99, known: 4, .. }));
+    assert!(matches!(refused_untouched(dir.path()), StoreError::Newer { found: 99, known: 5, .. }));
     assert!(matches!(open_read_only(dir.path()), Err(StoreError::Newer { .. })));
 }
 
@@ -93,6 +93,7 @@ fn conversations_of_an_earlier_schema_are_found_again() {
              CREATE INDEX messages_by_conversation ON messages(conversation_id);
              CREATE INDEX turns_by_branch ON turns(branch_id);
              CREATE INDEX branches_by_parent ON branches(parent_id);
+             ALTER TABLE conversations DROP COLUMN upstream;
              PRAGMA user_version = 3;",
         )
         .expect("an earlier schema");
