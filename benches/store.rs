@@ -53,6 +53,7 @@ fn turn(number: u64) -> (Change, Change) {
         basis: "exact",
         action: "none",
         receipt: None,
+        upstream: None,
         events: Vec::new(),
     };
     (Change::Begin(begin), Change::Finish(finish))

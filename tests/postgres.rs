@@ -45,6 +45,8 @@ start() {
 start ""
 while read -r word rest; do
   case $word in
+    freeze) pkill -STOP -P "$(head -n 1 "$dir/data/postmaster.pid")"; kill -STOP "$(head -n 1 "$dir/data/postmaster.pid")"; echo frozen ;;
+    thaw) kill -CONT "$(head -n 1 "$dir/data/postmaster.pid")"; pkill -CONT -P "$(head -n 1 "$dir/data/postmaster.pid")"; echo thawed ;;
     stop) as "$bin/pg_ctl" -D "$dir/data" -m immediate stop >/dev/null 2>&1; echo stopped ;;
     start) start "$rest" ;;
   esac
@@ -77,6 +79,17 @@ impl Postgres {
     #[allow(dead_code, reason = "for those who have a server of their own")]
     pub fn crash(&self) {
         self.tell("stop", "stopped");
+    }
+
+    /// Stops it without a word: it takes what is sent, and answers nothing.
+    #[allow(dead_code, reason = "for those who have a server of their own")]
+    pub fn freeze(&self) {
+        self.tell("freeze", "frozen");
+    }
+
+    #[allow(dead_code, reason = "for those who have a server of their own")]
+    pub fn thaw(&self) {
+        self.tell("thaw", "thawed");
     }
 
     /// Starts it again, where it was.

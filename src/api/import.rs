@@ -49,7 +49,10 @@ async fn keep(asked: &Asked<'_>, arrived: &Arrival, turn: Option<OwnedSemaphoreP
     let owner = Owner { key: gateway.conversations.key(), user: &user, conversation: 0, now_ms: now_ms() };
     let failed =
         || Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the history could not be stored: see Loadline's log");
-    let (imports, said) = arrived.imports(&owner, || gateway.store.next_conversation()).map_err(|_| failed())?;
+    // Taking numbers may mean asking a server.
+    let wait = if gateway.store.is_shared() { usize::MAX } else { 0 };
+    let numbered = off_the_worker(wait, || arrived.imports(&owner, || gateway.store.next_conversation()));
+    let (imports, said) = numbered.map_err(|_| failed())?;
     let store = Arc::clone(&gateway.store);
     let stored = tokio::spawn(async move {
         let _until_it_is_stored = turn;

@@ -182,6 +182,8 @@ async fn run(gateway: &Gateway, job: Job, phase: &watch::Sender<Phase>) {
         gateway.metrics.compaction_failed(Compacting::Checkpoint);
         told("checkpoint.failed", json!({ "reason": reason }));
     };
+    // Others wait for it until it is kept.
+    let mut others_wait = Ok(None);
     while !draft.is_written() {
         let Some(_turn) = model_is_free(gateway, &mut active, deadline, phase).await else {
             failed("the model was not free within checkpoint.timeout_s".to_owned());
@@ -189,7 +191,7 @@ async fn run(gateway: &Gateway, job: Job, phase: &watch::Sender<Phase>) {
             break;
         };
         phase.send_replace(Phase::Writing);
-        let _others_wait = Lease::take(&gateway.store, checkpoint_lease(job.turn.conversation)).await;
+        others_wait = Lease::take(&gateway.store, checkpoint_lease(job.turn.conversation)).await;
         let busy = async {
             let _busy = active.wait_for(|active| *active > 0).await;
         };
@@ -214,6 +216,7 @@ async fn run(gateway: &Gateway, job: Job, phase: &watch::Sender<Phase>) {
         };
         if preempted {
             deferrals += 1;
+            others_wait = Ok(None);
             phase.send_replace(Phase::Deferred);
             told("checkpoint.deferred", json!({ "times": deferrals, "done": draft.done(), "of": draft.of() }));
             if deferrals >= MAX_DEFERRALS {
@@ -222,7 +225,9 @@ async fn run(gateway: &Gateway, job: Job, phase: &watch::Sender<Phase>) {
             }
         }
     }
-    match draft.keep(gateway, &job).await {
+    let kept = draft.keep(gateway, &job).await;
+    drop(others_wait);
+    match kept {
         Ok(()) => gateway.metrics.compacted(Compacting::Checkpoint, started.elapsed()),
         Err(reason) => failed(format!("the checkpoint was not kept: {reason}")),
     }

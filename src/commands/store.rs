@@ -54,6 +54,14 @@ impl StoreCommand {
         let mut teller = Teller::default();
         let copied = tokio::task::spawn_blocking(move || copy(&from, &to, |progress| teller.tell(progress))).await??;
         clear();
+        if copied.before {
+            if *json {
+                say!("{}", json!({ "from": source, "to": target, "copied_before": true }));
+            } else {
+                say!("{target} was copied from {source} before, to its end: nothing was done");
+            }
+            return Ok(Outcome::Fine);
+        }
         let rows: u64 = copied.tables.iter().map(|(_, rows, _)| rows).sum();
         if *json {
             let tables = copied
@@ -61,7 +69,7 @@ impl StoreCommand {
                 .iter()
                 .map(|(name, rows, written)| json!({ "table": name, "rows": rows, "written": written }));
             let tables: Vec<_> = tables.collect();
-            let told = json!({ "from": source, "to": target, "rows": rows, "same": true, "tables": tables,
+            let told = json!({ "from": source, "to": target, "copied_before": false, "rows": rows, "same": true, "tables": tables,
                 "seconds": started.elapsed().as_secs_f64() });
             say!("{told}");
             return Ok(Outcome::Fine);

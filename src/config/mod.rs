@@ -413,7 +413,7 @@ fn read_file(path: &Path) -> Result<toml::Table, ConfigError> {
 /// An error quotes the line that it is about; a line with a secret is not for a log.
 fn unsaid(reason: &str) -> String {
     let line = |line: &str| match line.split_once(" | ") {
-        Some((number, text)) if ["secret", "urls", "://"].iter().any(|mark| text.contains(mark)) => {
+        Some((number, text)) if ["secret", "url", "password", "://"].iter().any(|mark| text.contains(mark)) => {
             format!("{number} | … (not shown, because there may be a secret in it)")
         }
         _ => line.to_owned(),

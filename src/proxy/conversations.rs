@@ -274,6 +274,11 @@ impl Conversations {
         &self.key
     }
 
+    /// Forgets a conversation, which is in the store as it is now. What is ready for recall is still right.
+    pub fn put_away(&self, id: ConversationId) {
+        self.state().remove(id);
+    }
+
     /// Forgets a conversation and everything that was ready for it.
     pub fn forget(&self, id: ConversationId) {
         self.state().forget(id);

@@ -137,6 +137,10 @@ pub async fn gate(
     let conversation = turn.conversation;
     let mut avoided = Vec::new();
     let (seat, model) = seated(gateway, &known_model, Some(conversation), &mut avoided).await?;
+    if gateway.conversations.is_buried(conversation) {
+        // It was deleted while this waited.
+        return Err(Refusal::new(StatusCode::NOT_FOUND, "there is no such conversation"));
+    }
     let upstream = (!gateway.fleet.is_one()).then(|| seat.member.name().to_owned());
     let recording = Recording::begin(gateway, turn, dialect, plain, &request, upstream).await?;
     let waited = gateway.checkpoints.wait(conversation, gateway.config.checkpoint.wait).await;
@@ -251,6 +255,7 @@ impl Line<'_> {
                     if let UpstreamError::Unreachable(_, reason) = &error
                         && let Some((other, model)) = self.elsewhere(&recording, &seat, reason, &mut avoided).await
                     {
+                        recording.moves(other.member.name());
                         (seat, self.model, tries) = (other, model, tries - 1);
                         continue;
                     }

@@ -45,7 +45,7 @@ pub(super) async fn identify(
     let conversation = match (named, placement) {
         (Some(named), _) => named,
         (None, Placement::Continues { conversation, .. } | Placement::Branch { conversation, .. }) => conversation,
-        (None, Placement::New) => gateway.store.next_conversation().map_err(|_| unreadable())?,
+        (None, Placement::New) => next_conversation(gateway).await?,
     };
     // What another conversation has stored is not stored in the named one.
     let placement = match placement {
@@ -62,6 +62,16 @@ pub(super) async fn identify(
         return Err(Refusal::new(StatusCode::NOT_FOUND, "there is no such conversation"));
     }
     Ok(turn)
+}
+
+/// A number for a conversation that is new. Where that means asking a server, nobody else waits for it.
+async fn next_conversation(gateway: &Arc<Gateway>) -> Result<ConversationId, Refusal> {
+    if !gateway.store.is_shared() {
+        return gateway.store.next_conversation().map_err(|_| unreadable());
+    }
+    let store = Arc::clone(&gateway.store);
+    let next = tokio::task::spawn_blocking(move || store.next_conversation()).await;
+    next.map_err(|_| unreadable())?.map_err(|_| unreadable())
 }
 
 /// What is not known for certain is not guessed: a conversation must not lose its past because a disk is busy.
@@ -89,12 +99,16 @@ async fn find(
         return Ok(placement);
     }
     let Some(mut found) = look_up(gateway, user, links).await? else { return Ok(placement) };
-    if standing(gateway, found.conversation).await?.is_some_and(|stands| stands.waited) {
+    if standing(gateway, user, found.conversation).await?.is_some_and(|stands| stands.waited) {
         // There may be a new front.
         let Some(again) = look_up(gateway, user, links).await? else { return Ok(placement) };
         found = again;
     }
     found.upstream.iter().for_each(|name| gateway.fleet.remember(found.conversation, name));
+    if gateway.store.is_shared() {
+        // Whatever was remembered of it may be older than this.
+        gateway.conversations.put_away(found.conversation);
+    }
     gateway.conversations.adopt(user, links, found);
     Ok(gateway.conversations.find(links))
 }
@@ -113,6 +127,8 @@ enum Renewed {
     Same,
     /// Memory was old, and is empty now.
     Forgotten,
+    /// It is not this user's.
+    Foreign,
 }
 
 /// How a conversation stands that others may change.
@@ -126,7 +142,7 @@ struct Stands {
 
 /// How a conversation stands, after waiting, within bounds, for another process that is writing its checkpoint. None if
 /// nobody else can change it, or if it is not there.
-async fn standing(gateway: &Arc<Gateway>, conversation: ConversationId) -> Result<Option<Stands>, Refusal> {
+async fn standing(gateway: &Arc<Gateway>, user: &str, conversation: ConversationId) -> Result<Option<Stands>, Refusal> {
     if !gateway.store.is_shared() {
         return Ok(None);
     }
@@ -137,6 +153,10 @@ async fn standing(gateway: &Arc<Gateway>, conversation: ConversationId) -> Resul
         let asked = tokio::task::spawn_blocking(move || store.standing(conversation)).await;
         let stands = asked.map_err(|_| unreadable())?.map_err(|_| unreadable())?;
         let Some((standing, known)) = stands else { return Ok(None) };
+        // What is somebody else's is not waited for, nor is anything of it remembered.
+        if standing.user != user {
+            return Ok(Some(Stands { standing, known, waited }));
+        }
         standing.upstream.iter().for_each(|name| gateway.fleet.remember(conversation, name));
         if standing.checkpoint_ms.is_none() || started.elapsed() >= gateway.config.checkpoint.wait {
             return Ok(Some(Stands { standing, known, waited }));
@@ -151,13 +171,17 @@ async fn renew(gateway: &Arc<Gateway>, user: &Arc<str>, conversation: Conversati
     if !gateway.store.is_shared() {
         return Ok(Renewed::Same);
     }
-    match standing(gateway, conversation).await? {
+    match standing(gateway, user, conversation).await? {
         Some(stands) if stands.known && stands.standing.user == **user => return Ok(Renewed::Same),
+        // Somebody else's: nobody forgets it because of that. What is nobody's is being deleted.
+        Some(stands) if stands.standing.user != **user && !stands.standing.user.is_empty() => {
+            return Ok(Renewed::Foreign);
+        }
         Some(stands) => {
-            gateway.conversations.forget(conversation);
+            gateway.conversations.put_away(conversation);
             gateway.store.note_version(conversation, stands.standing.version);
         }
-        None => gateway.conversations.forget(conversation),
+        None => gateway.conversations.put_away(conversation),
     }
     Ok(Renewed::Forgotten)
 }
@@ -193,7 +217,9 @@ async fn named_conversation(
     let Some(value) = headers.get("x-loadline-conversation") else { return Ok(None) };
     let not_found = || Refusal::new(StatusCode::NOT_FOUND, "there is no such conversation");
     let id: ConversationId = value.to_str().ok().and_then(|value| value.trim().parse().ok()).ok_or_else(not_found)?;
-    renew(gateway, user, id).await?;
+    if renew(gateway, user, id).await? == Renewed::Foreign {
+        return Err(not_found());
+    }
     if let Some(owner) = gateway.conversations.owner(id) {
         return if owner == *user { Ok(Some(id)) } else { Err(not_found()) };
     }

@@ -96,7 +96,6 @@ fn health(gateway: &Gateway) -> Value {
         "version": env!("CARGO_PKG_VERSION"),
         "mode": gateway.config.mode.name(),
         "upstream": gateway.upstream().name(),
-        "upstreams": gateway.fleet.members().iter().map(|member| member.name()).collect::<Vec<_>>(),
         "turns": turns_by_action(metrics),
         "counts_compared": metrics.compared(),
         "exact_mismatches": metrics.exact_mismatches(),
@@ -169,11 +168,12 @@ async fn read_receipt(gateway: &Gateway, caller: &Caller, id: String) -> Result<
     Ok(no_store(respond::json(StatusCode::OK, row.body)))
 }
 
-/// Ready when the upstream answers.
+/// Ready when an upstream answers, and the database, if it is a server.
 async fn ready(gateway: &Gateway) -> Result<Response<ResponseBody>, Refusal> {
     let looks = gateway.fleet.members().iter().map(|member| member.seen());
     let seen = futures_util::future::join_all(looks).await;
     let error = if seen.iter().any(Seen::is_up) { None } else { seen.into_iter().find_map(|seen| seen.error) };
+    let error = if gateway.store.is_reached() { error } else { Some("the database is away (store.url)".to_owned()) };
     match error {
         None => Ok(respond::json(StatusCode::OK, json!({ "status": "ready" }).to_string())),
         Some(error) => Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, error)),

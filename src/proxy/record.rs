@@ -39,6 +39,8 @@ pub(super) struct Recording {
     id: String,
     /// What is known of it by now, should it end early.
     so_far: Option<Report>,
+    /// Who answers it instead of who was to.
+    moved: Option<String>,
     ended: bool,
 }
 
@@ -93,12 +95,17 @@ impl Recording {
                 "conversations cannot be stored right now, so nothing is forwarded: see Loadline's log (disk space?)",
             ));
         }
-        Ok(Self { gateway: Arc::clone(gateway), turn, id, so_far: None, ended: false })
+        Ok(Self { gateway: Arc::clone(gateway), turn, id, so_far: None, moved: None, ended: false })
     }
 
     /// It leaves like this now.
     pub(super) fn leaves(&mut self, report: &Report) {
         self.so_far = Some(Report { receipt: None, ..report.clone() });
+    }
+
+    /// Another upstream answers it.
+    pub(super) fn moves(&mut self, upstream: &str) {
+        self.moved = Some(upstream.to_owned());
     }
 
     /// The name of this turn.
@@ -191,6 +198,7 @@ impl Recording {
             basis: report.map_or("", |report| report.basis.name()),
             action: report.map_or("", |report| report.action.name()),
             receipt: None,
+            upstream: self.moved.clone(),
             events: Vec::new(),
         }
     }

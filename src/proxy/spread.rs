@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::HeaderMap;
@@ -18,14 +19,19 @@ use super::observe::{Observed, Watcher};
 use super::relay::forwarded;
 use super::respond::{self, Refusal, ResponseBody};
 use crate::json::Fields;
+use crate::ollama::UpstreamError;
 use crate::ollama::client::full;
-use crate::ollama::fleet::Member;
+use crate::ollama::fleet::{MOST_TRIED, Member};
 
 /// Which upstream is meant, counted from 1 in the order of the configuration.
 pub(super) const HEADER: &str = "x-loadline-upstream";
 
 /// A list of models is short.
 const MAX_LIST_BYTES: usize = 8 << 20;
+
+const SHOW: &str = "/api/show";
+
+const LIST_WITHIN: Duration = Duration::from_millis(1500);
 
 const EMBEDDINGS: [&str; 3] = ["/api/embed", "/api/embeddings", "/v1/embeddings"];
 
@@ -36,16 +42,20 @@ pub(super) async fn answer(
     path: &str,
     body: Incoming,
 ) -> Result<Result<Response<ResponseBody>, Incoming>, Refusal> {
-    if gateway.fleet.is_one() || head.headers.contains_key(HEADER) {
+    if gateway.fleet.is_one() {
+        return Ok(Err(body));
+    }
+    // These are for everybody, and take their turn whatever header they have.
+    if head.method == Method::POST && (EMBEDDINGS.contains(&path) || path == SHOW) {
+        return by_model(gateway, head, path, body).await.map(Ok);
+    }
+    if head.headers.contains_key(HEADER) {
         return Ok(Err(body));
     }
     if head.method == Method::GET
         && let Some(list) = listed(gateway, path).await
     {
         return Ok(Ok(respond::json(StatusCode::OK, list)));
-    }
-    if head.method == Method::POST && EMBEDDINGS.contains(&path) {
-        return embedded(gateway, head, path, body).await.map(Ok);
     }
     Ok(Err(body))
 }
@@ -71,8 +81,11 @@ pub(super) async fn listed(gateway: &Gateway, path: &str) -> Option<String> {
     if gateway.fleet.is_one() {
         return None;
     }
+    gateway.fleet.watch();
     let asked = gateway.fleet.members().iter().filter(|member| member.is_up()).map(|member| async move {
-        let (status, body) = member.upstream().ask(path, MAX_LIST_BYTES).await.ok()?;
+        let asked = member.upstream().ask(path, MAX_LIST_BYTES);
+        // One that hangs is left out.
+        let (status, body) = tokio::time::timeout(LIST_WITHIN, asked).await.ok()?.ok()?;
         (status == StatusCode::OK).then_some(body)
     });
     let answers: Vec<Bytes> = futures_util::future::join_all(asked).await.into_iter().flatten().collect();
@@ -94,7 +107,8 @@ fn name_of(raw: &RawValue, key: &str) -> Option<String> {
     Some(Fields::read(raw.get(), &[]).ok()?.text(key).ok()??.into_owned())
 }
 
-async fn embedded(
+/// Asks one that has the model that the body names; the next, if that one cannot be reached.
+async fn by_model(
     gateway: &Gateway,
     head: &Parts,
     path: &str,
@@ -105,13 +119,27 @@ async fn embedded(
     };
     let body = Limited::new(body, gateway.config.max_body_bytes).collect().await.map_err(too_large)?.to_bytes();
     let model = Fields::read(std::str::from_utf8(&body).unwrap_or_default(), &[]).ok();
-    let model = model.and_then(|fields| Some(fields.text("model").ok()??.into_owned())).unwrap_or_default();
-    let seat = gateway.fleet.seat(&model, None, &[]).await?;
+    let named = |fields: &Fields<'_>, key: &str| Some(fields.text(key).ok()??.into_owned());
+    let model = model.and_then(|fields| named(&fields, "model").or_else(|| named(&fields, "name")));
+    let model = model.unwrap_or_default();
     let mut head = head.clone();
     head.headers.remove(http::header::CONTENT_LENGTH);
-    // The whole answer is made before its first byte comes.
-    let response = seat.member.upstream().send(forwarded(head, path, full(body))).await?;
-    drop(seat);
+    let mut avoided = Vec::new();
+    let response = loop {
+        // The whole answer is made before its first byte comes, so that the seat is not needed after it.
+        let seat = gateway.fleet.seat(&model, None, &avoided).await?;
+        let sent = seat.member.upstream().send(forwarded(head.clone(), path, full(body.clone()))).await;
+        match sent {
+            Err(UpstreamError::Unreachable(_, reason))
+                if avoided.len() + 1 < gateway.fleet.members().len().min(MOST_TRIED) =>
+            {
+                seat.member.is_away(&reason);
+                avoided.push(seat.number());
+                gateway.fleet.failed_over();
+            }
+            sent => break sent?,
+        }
+    };
     let (mut head, body) = response.into_parts();
     strip_hop_by_hop(&mut head.headers);
     let body = Observed::new(body, gateway.config.idle_timeout, Watcher::nobody());

@@ -230,6 +230,9 @@ fn add_outcome(sql: Sql<'_>, conversation: ConversationId, finish: &FinishTurn) 
             values![id, conversation, &finish.turn, body, finish.at],
         )?;
     }
+    if let Some(upstream) = &finish.upstream {
+        sql.execute("UPDATE conversations SET upstream = ?2 WHERE id = ?1", values![conversation, upstream])?;
+    }
     finish.events.iter().try_for_each(|event| add_event(sql, event))
 }
 
@@ -251,8 +254,13 @@ fn pending_turn(sql: Sql<'_>, finish: &FinishTurn) -> Result<(ConversationId, Op
         },
     )?;
     let (conversation, status, end) = found.ok_or_else(|| Rejection::UnknownTurn(finish.turn.clone()))?;
+    let given_up = || match sql {
+        Sql::Sqlite(_) => Ok(false),
+        Sql::Postgres(session) => session.was_given_up(&finish.turn),
+    };
     match status.as_str() {
         "pending" => Ok((conversation, end)),
+        "failed" if given_up()? => Ok((conversation, end)),
         _ => Err(Rejection::FinishedTurn(finish.turn.clone()).into()),
     }
 }

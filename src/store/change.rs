@@ -106,6 +106,8 @@ pub struct FinishTurn {
     pub action: &'static str,
     /// Its id and its body.
     pub receipt: Option<(String, String)>,
+    /// Who answered it, if that was not who was to.
+    pub upstream: Option<String>,
     pub events: Vec<NewEvent>,
 }
 

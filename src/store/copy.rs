@@ -11,6 +11,7 @@ use std::path::Path;
 
 use rusqlite::{Connection, TransactionBehavior};
 
+use super::apply::raise;
 use super::delete::HIGHEST_CONVERSATION;
 use super::error::Failure;
 use super::index::INDEXED_UP_TO;
@@ -18,8 +19,9 @@ use super::postgres::{self, Session, waiting};
 use super::sql::{Cell, Column, Sql, Value, values};
 use super::{Durability, Home, StoreError, open, secret};
 
-/// Rows of one transaction, and of one statement in it.
-const ROWS: u32 = 500;
+/// Rows of one transaction at most, and at first: rows with pictures in them are large. And of one statement in it.
+const ROWS: u32 = 512;
+const FIRST_ROWS: u32 = 16;
 const ROWS_AT_ONCE: usize = 25;
 
 /// Under which a target keeps whose copy it is, and how far each table has come.
@@ -28,8 +30,8 @@ const SOURCE: &str = "copy source";
 /// There as long as a copy is not whole.
 pub(super) const UNFINISHED: &str = "copy unfinished";
 
-/// Bytes of one transaction, about: images make rows large.
-const MOST_BYTES: usize = 16 << 20;
+/// Bytes of one transaction, about.
+const MOST_BYTES: usize = 8 << 20;
 
 /// A table, its columns, and how many of the first of them are its key.
 struct Table {
@@ -217,8 +219,10 @@ pub struct Progress {
 }
 
 /// What was copied.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Copied {
+    /// It was copied before, to its end, and may have been used since: nothing was done.
+    pub before: bool,
     /// Of each table: rows that are the same on both sides now, and how many of them were written this time.
     pub tables: Vec<(&'static str, u64, u64)>,
 }
@@ -229,9 +233,11 @@ pub fn copy(from: &Home, to: &Home, mut tell: impl FnMut(Progress) + Send) -> Re
         if from.to_string() == to.to_string() {
             return Err(CopyError::Same(from.to_string(), to.to_string()));
         }
-        let from = Side::open(from)?;
+        let from = Side::existing(from)?;
         let to = Side::open(to)?;
-        to.takes(&from)?;
+        if !to.takes(&from)? {
+            return Ok(Copied { before: true, ..Copied::default() });
+        }
         let mut tables = Vec::new();
         for table in TABLES.iter().chain([&CONDENSED]) {
             let written = copy_table(&from, &to, table, &mut tell)?;
@@ -246,7 +252,7 @@ pub fn copy(from: &Home, to: &Home, mut tell: impl FnMut(Progress) + Send) -> Re
             .collect();
         let tables = compared?;
         to.change(|sql| sql.execute("DELETE FROM settings WHERE name = ?1", values![UNFINISHED]))?;
-        Ok(Copied { tables })
+        Ok(Copied { tables, before: false })
     })
 }
 
@@ -306,6 +312,15 @@ impl Held {
 type Row = Vec<Held>;
 
 impl Side {
+    /// A source must be there already: a path that was mistyped is not made.
+    fn existing(home: &Home) -> Result<Self, CopyError> {
+        match &home.server {
+            None => drop(home.open_read_only()?),
+            Some(address) => address.check()?,
+        }
+        Self::open(home)
+    }
+
     fn open(home: &Home) -> Result<Self, CopyError> {
         let Some(address) = &home.server else {
             open::make_dir(&home.dir)?;
@@ -370,8 +385,9 @@ impl Side {
         self.ask(|sql| sql.one("SELECT value FROM settings WHERE name = ?1", values![name], |row| row.get(0)))
     }
 
-    /// Makes sure that this is a target for that source: an empty one, or one that was begun.
-    fn takes(&self, from: &Self) -> Result<(), CopyError> {
+    /// Makes sure that this is a target for that source: an empty one, or one that was begun. False if it was copied to
+    /// its end before.
+    fn takes(&self, from: &Self) -> Result<bool, CopyError> {
         let source = match from.secret()? {
             Some(secret) => secret,
             // A store that nobody has served from yet.
@@ -382,9 +398,11 @@ impl Side {
             Ok(!sql.exists("SELECT 1 FROM conversations LIMIT 1", &[])?
                 && !sql.exists("SELECT 1 FROM tokens LIMIT 1", &[])?)
         })?;
+        let unfinished = self.setting(UNFINISHED)?.is_some();
         match (self.setting(SOURCE)?, self.secret()?) {
-            (Some(known), Some(secret)) if known == begun && secret == source => return Ok(()),
-            (None, _) if empty => {}
+            (Some(known), Some(secret)) if known == begun && secret == source && unfinished => return Ok(true),
+            (Some(known), Some(secret)) if known == begun && secret == source && !empty => return Ok(false),
+            _ if empty => {}
             _ => return Err(CopyError::NotEmpty(self.home.to_string())),
         }
         self.make_secret(&source)?;
@@ -392,7 +410,7 @@ impl Side {
             set(sql, UNFINISHED, 1)?;
             set(sql, SOURCE, begun)
         })?;
-        Ok(())
+        Ok(true)
     }
 
     fn make_secret(&self, secret: &[u8; 32]) -> Result<[u8; 32], StoreError> {
@@ -468,22 +486,29 @@ fn copy_table(from: &Side, to: &Side, table: &Table, tell: &mut impl FnMut(Progr
     // Those whose key is one number go on after the last that is there; others are passed over one by one.
     let mut after = resumed(to, table)?;
     let mut done = if after.is_some() { to.count(table)? } else { 0 };
+    let mut limit = FIRST_ROWS;
     loop {
         tell(Progress { what: "copying", table: table.name, done, of });
-        let mut rows = from.rows(table, after.as_deref(), ROWS)?;
-        let mut bytes = 0;
-        let most = rows.iter().take_while(|row| {
-            let before = bytes;
-            bytes += row.iter().map(Held::bytes).sum::<usize>();
-            before < MOST_BYTES
-        });
-        let most = most.count();
-        rows.truncate(most);
+        let rows = from.rows(table, after.as_deref(), limit)?;
+        limit = next_limit(limit, &rows);
         let Some(last) = rows.last() else { return Ok(written) };
         after = Some(last[..table.key].to_vec());
         written += to.change(|sql| insert(sql, table, &rows))?;
         done += rows.len() as u64;
     }
+}
+
+/// More at once, or fewer, as large as these were.
+fn next_limit(limit: u32, rows: &[Row]) -> u32 {
+    let bytes: usize = rows.iter().flatten().map(Held::bytes).sum();
+    let next = if bytes > MOST_BYTES {
+        limit / 2
+    } else if bytes < MOST_BYTES / 4 {
+        limit * 2
+    } else {
+        limit
+    };
+    next.clamp(1, ROWS)
 }
 
 /// The last key that a target has, if everything before it is there as well.
@@ -533,17 +558,28 @@ fn copy_settings(from: &Side, to: &Side) -> Result<(), StoreError> {
     let given = all.iter().filter(|(name, _)| name == HIGHEST_CONVERSATION || name == "last_conversation");
     let given = given.map(|(_, value)| *value).max().unwrap_or(0);
     let conversation = newest("SELECT coalesce(max(id), 0) FROM conversations")?.max(given);
-    let event = newest("SELECT coalesce(max(id), 0) FROM events")?;
+    // Numbers of events that are gone with their conversations are not given again either.
+    let given = match &from.engine {
+        Engine::Sqlite(_) => newest("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'events'")?,
+        Engine::Postgres(_) => newest("SELECT coalesce(max(value), 0) FROM settings WHERE name = 'last_event'")?,
+    };
+    let event = newest("SELECT coalesce(max(id), 0) FROM events")?.max(given);
     to.change(|sql| {
         for (name, value) in all.iter().filter(|(name, _)| !OWN.contains(&name.as_str())) {
-            set(sql, name, *value)?;
+            raise(sql, name, *value)?;
         }
-        set(sql, HIGHEST_CONVERSATION, conversation)?;
-        if matches!(sql, Sql::Postgres(_)) {
-            set(sql, "last_conversation", conversation)?;
-            set(sql, "last_event", event)?;
+        raise(sql, HIGHEST_CONVERSATION, conversation)?;
+        match sql {
+            Sql::Postgres(_) => {
+                raise(sql, "last_conversation", conversation)?;
+                raise(sql, "last_event", event)
+            }
+            Sql::Sqlite(_) => {
+                sql.execute("DELETE FROM sqlite_sequence WHERE name = 'events'", &[])?;
+                sql.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('events', ?1)", values![event])?;
+                Ok(())
+            }
         }
-        Ok(())
     })
 }
 
@@ -551,9 +587,11 @@ fn copy_settings(from: &Side, to: &Side) -> Result<(), StoreError> {
 fn compare(from: &Side, to: &Side, table: &Table, tell: &mut impl FnMut(Progress)) -> Result<u64, CopyError> {
     let (of, mut same) = (from.count(table)?, 0);
     let mut after: Option<Row> = None;
+    let mut limit = FIRST_ROWS;
     loop {
         tell(Progress { what: "comparing", table: table.name, done: same, of });
-        let (mine, theirs) = (from.rows(table, after.as_deref(), ROWS)?, to.rows(table, after.as_deref(), ROWS)?);
+        let (mine, theirs) = (from.rows(table, after.as_deref(), limit)?, to.rows(table, after.as_deref(), limit)?);
+        limit = next_limit(limit, &mine);
         for (one, other) in mine.iter().zip(&theirs) {
             if let Some(column) = one.iter().zip(other).position(|(one, other)| one.cmp(other) != Ordering::Equal) {
                 let detail = format!("row {:?}, column {}", &one[..table.key], table.columns[column]);

@@ -78,6 +78,10 @@ pub(super) fn hidden(sql: Sql<'_>) -> Result<Vec<ConversationId>, Failure> {
 
 /// Deletes the next rows of it, and the conversation itself when there are none. Rejected when it is not there.
 pub(super) fn delete_slice(sql: Sql<'_>, conversation: ConversationId) -> Result<(), Failure> {
+    if let Sql::Postgres(session) = sql {
+        // A turn that is ending elsewhere ends before this, or not at all.
+        session.lock(conversation)?;
+    }
     let more = forget_texts(sql, conversation)?;
     // In the same transaction: whoever chats next may be given the same numbers.
     index::messages_deleted(sql)?;

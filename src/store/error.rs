@@ -119,6 +119,8 @@ pub(super) enum Failure {
     Rejected(Rejection),
     /// What is stored is not what it must be.
     Odd(&'static str),
+    /// The server has not answered in time.
+    Silent,
 }
 
 impl From<postgres::Error> for Failure {
@@ -139,12 +141,15 @@ impl From<Rejection> for Failure {
     }
 }
 
+const SILENT: &str = "it does not answer";
+
 impl Failure {
     pub(super) fn at(self, path: &Path) -> StoreError {
         match self {
             Self::Sqlite(error) => StoreError::database(path, error),
             Self::Postgres(error) => StoreError::Server { place: path.display().to_string(), reason: in_short(&error) },
             Self::Rejected(rejection) => rejection.into(),
+            Self::Silent => StoreError::Away { place: path.display().to_string(), reason: SILENT.to_owned() },
             Self::Odd(reason) => StoreError::Corrupt { path: path.to_owned(), detail: reason.to_owned() },
         }
     }
@@ -165,12 +170,17 @@ impl Failure {
                 error.code().is_some_and(|code| code.code().starts_with("22") || code.code().starts_with("23"))
             }
             Self::Rejected(_) | Self::Odd(_) => true,
+            Self::Silent => false,
         }
     }
 
     /// Whether the connection is gone, or leads to where nothing can be written any more.
     pub(super) fn is_lost(&self) -> bool {
-        matches!(self, Self::Postgres(error) if is_lost(error))
+        match self {
+            Self::Postgres(error) => is_lost(error),
+            Self::Silent => true,
+            Self::Sqlite(_) | Self::Rejected(_) | Self::Odd(_) => false,
+        }
     }
 
     /// Whether another transaction was in the way, and this one can be done again.
@@ -186,6 +196,7 @@ impl Failure {
             Self::Postgres(error) => in_short(error),
             Self::Rejected(rejection) => rejection.to_string(),
             Self::Odd(reason) => (*reason).to_owned(),
+            Self::Silent => SILENT.to_owned(),
         }
     }
 }

@@ -2,9 +2,8 @@
 //!
 //! Where nobody else uses the store it is always to be had, and costs nothing.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::task::AbortHandle;
 
@@ -16,12 +15,15 @@ const LASTS: Duration = Duration::from_secs(6);
 /// How often it is made to last longer.
 const RENEWED_EVERY: Duration = Duration::from_secs(2);
 
-/// Held until it is dropped, or until the database was away for too long.
+/// Held until it is dropped, or until it could not be renewed in time.
 #[derive(Debug)]
 pub struct Lease {
     store: Arc<Store>,
     name: String,
-    lost: Arc<AtomicBool>,
+    /// Each who takes it is another, also within a process.
+    holder: String,
+    /// Until when nobody else can have it.
+    good_until: Arc<Mutex<Instant>>,
     /// None: nobody else could want it.
     renewing: Option<AbortHandle>,
 }
@@ -29,20 +31,23 @@ pub struct Lease {
 impl Lease {
     /// Takes it, if nobody else has it.
     pub async fn take(store: &Arc<Store>, name: String) -> Result<Option<Self>, StoreError> {
-        let (store, lost) = (Arc::clone(store), Arc::new(AtomicBool::new(false)));
+        let (store, holder) = (Arc::clone(store), uuid::Uuid::new_v4().simple().to_string());
+        let asked_at = Instant::now();
+        let good_until = Arc::new(Mutex::new(asked_at + LASTS));
         if !store.is_shared() {
-            return Ok(Some(Self { store, name, lost, renewing: None }));
+            return Ok(Some(Self { store, name, holder, good_until, renewing: None }));
         }
-        if !extended(&store, &name).await? {
+        if !extended(&store, &name, &holder).await? {
             return Ok(None);
         }
-        let renewing = tokio::spawn(renew(Arc::clone(&store), name.clone(), Arc::clone(&lost)));
-        Ok(Some(Self { store, name, lost, renewing: Some(renewing.abort_handle()) }))
+        let renewing = tokio::spawn(renew(Arc::clone(&store), name.clone(), holder.clone(), Arc::clone(&good_until)));
+        Ok(Some(Self { store, name, holder, good_until, renewing: Some(renewing.abort_handle()) }))
     }
 
     /// Whether somebody else may have it by now.
     pub fn is_lost(&self) -> bool {
-        self.lost.load(Ordering::Relaxed)
+        let good_until = *self.good_until.lock().unwrap_or_else(PoisonError::into_inner);
+        self.renewing.is_some() && Instant::now() >= good_until
     }
 }
 
@@ -52,29 +57,29 @@ impl Drop for Lease {
         renewing.abort();
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let (store, name) = (Arc::clone(&self.store), std::mem::take(&mut self.name));
+            let holder = std::mem::take(&mut self.holder);
             // Should that fail, it ends by itself.
-            runtime.spawn_blocking(move || store.release(&name).ok());
+            runtime.spawn_blocking(move || store.release(&name, &holder).ok());
         }
     }
 }
 
-async fn renew(store: Arc<Store>, name: String, lost: Arc<AtomicBool>) {
-    let mut good_until = tokio::time::Instant::now() + LASTS;
+async fn renew(store: Arc<Store>, name: String, holder: String, good_until: Arc<Mutex<Instant>>) {
     loop {
         tokio::time::sleep(RENEWED_EVERY).await;
-        let asked_at = tokio::time::Instant::now();
-        match extended(&store, &name).await {
-            Ok(true) => good_until = asked_at + LASTS,
+        let asked_at = Instant::now();
+        match extended(&store, &name, &holder).await {
+            Ok(true) => *good_until.lock().unwrap_or_else(PoisonError::into_inner) = asked_at + LASTS,
+            // Somebody else has it.
             Ok(false) => break,
-            // It may come back before somebody else can have it.
-            Err(_) if tokio::time::Instant::now() < good_until => {}
-            Err(_) => break,
+            // The database may be back before anybody else can have it.
+            Err(_) => {}
         }
     }
-    lost.store(true, Ordering::Relaxed);
+    *good_until.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
 }
 
-async fn extended(store: &Arc<Store>, name: &str) -> Result<bool, StoreError> {
-    let (store, name) = (Arc::clone(store), name.to_owned());
-    tokio::task::spawn_blocking(move || store.lease(&name, LASTS)).await.unwrap_or(Err(StoreError::Stopped))
+async fn extended(store: &Arc<Store>, name: &str, holder: &str) -> Result<bool, StoreError> {
+    let (store, name, holder) = (Arc::clone(store), name.to_owned(), holder.to_owned());
+    tokio::task::spawn_blocking(move || store.lease(&name, &holder, LASTS)).await.unwrap_or(Err(StoreError::Stopped))
 }

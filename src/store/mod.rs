@@ -245,19 +245,27 @@ impl Store {
         }
     }
 
-    /// Takes what only one process may have at a time, or keeps it for longer. Whether it was to be had.
-    pub fn lease(&self, name: &str, time: Duration) -> Result<bool, StoreError> {
+    /// Whether a server that everything is kept on was there when it was last needed.
+    pub fn is_reached(&self) -> bool {
+        match &self.engine {
+            Engine::Sqlite { .. } => true,
+            Engine::Postgres(replica) => replica.is_reached(),
+        }
+    }
+
+    /// Takes what only one may have at a time, or keeps it for longer. Whether it was to be had.
+    pub fn lease(&self, name: &str, holder: &str, time: Duration) -> Result<bool, StoreError> {
         match &self.engine {
             Engine::Sqlite { .. } => Ok(true),
-            Engine::Postgres(replica) => replica.lease(name, time),
+            Engine::Postgres(replica) => replica.lease(name, holder, time),
         }
     }
 
     /// Gives it back.
-    pub fn release(&self, name: &str) -> Result<(), StoreError> {
+    pub fn release(&self, name: &str, holder: &str) -> Result<(), StoreError> {
         match &self.engine {
             Engine::Sqlite { .. } => Ok(()),
-            Engine::Postgres(replica) => replica.release(name),
+            Engine::Postgres(replica) => replica.release(name, holder),
         }
     }
 

@@ -174,6 +174,8 @@ enum Fate {
     DealtWith,
     /// The receiver wants no more calls.
     Gone,
+    /// Another process may be calling by now.
+    SomebodyElses,
 }
 
 impl Follower {
@@ -206,12 +208,20 @@ impl Follower {
             }
             let mut called = false;
             for row in rows {
+                if self.lease.as_ref().is_none_or(Lease::is_lost) {
+                    // Somebody else may be at it by now.
+                    break;
+                }
                 let kinds = &self.gateway.config.webhooks.kinds;
                 if kinds.is_empty() || kinds.iter().any(|kind| is_of(&row.kind, kind)) {
                     called = true;
-                    if let Fate::Gone = self.deliver(&row).await {
-                        self.gateway.webhooks.dropped.inc();
-                        return;
+                    match self.deliver(&row).await {
+                        Fate::DealtWith => {}
+                        Fate::SomebodyElses => break,
+                        Fate::Gone => {
+                            self.gateway.webhooks.dropped.inc();
+                            return;
+                        }
                     }
                 }
                 self.done = row.id;
@@ -238,7 +248,11 @@ impl Follower {
         if self.lease.is_none() {
             return false;
         }
-        let Some(known) = self.ask(move |reader| reader.cursor(&name)).await else { return false };
+        let Some(known) = self.ask(move |reader| reader.cursor(&name)).await else {
+            // Without it nobody knows where to go on.
+            self.lease = None;
+            return false;
+        };
         self.done = self.done.max(known.unwrap_or(0));
         true
     }
@@ -289,6 +303,9 @@ impl Follower {
             let random = getrandom::u64().unwrap_or(u64::MAX / 2);
             tokio::time::sleep(self.backoff.pause(attempt, random, asked)).await;
             self.look_how_far().await;
+            if self.lease.as_ref().is_none_or(Lease::is_lost) {
+                return Fate::SomebodyElses;
+            }
             self.gateway.webhooks.retried.inc();
         }
         self.gateway.webhooks.dropped.inc();

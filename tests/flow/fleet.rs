@@ -239,3 +239,39 @@ async fn windows_are_each_upstreams_own() {
     assert!(seen.contains(&(200, "1740".to_owned())), "{seen:?}");
     assert!(seen.contains(&(400, "435".to_owned())), "{seen:?}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chat_whose_place_is_taken_goes_elsewhere_rather_than_away() {
+    let slow = SimConfig { decode_us_per_token: 60_000, ..SimConfig::default() };
+    let fleet = Fleet::with(
+        vec![slow.clone(), slow],
+        &[("LOADLINE_UPSTREAM_MAX_CONCURRENT", "1"), ("LOADLINE_UPSTREAM_QUEUE", "0")],
+    )
+    .await;
+    let mut said = vec![json!({ "role": "user", "content": "mine" })];
+    said.push(fleet.stage.chat(&json!(said), 4096).await.json()["message"].clone());
+    let branch = |text: &str| {
+        let mut said = said.clone();
+        said.push(json!({ "role": "user", "content": text }));
+        json!(said)
+    };
+    // Both want the one that has read it.
+    let (left, right) = (branch("left"), branch("right"));
+    let (one, other) = tokio::join!(fleet.stage.chat(&left, 4096), fleet.stage.chat(&right, 4096));
+    assert_eq!((one.status, other.status), (200, 200), "{} {}", one.text, other.text);
+    assert_eq!(fleet.metric("loadline_upstream_choices_total{choice=\"moved\"}").await, 1.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upstream_that_hangs_holds_up_no_list() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let there = sim::start(SimConfig { models: vec![MODEL.clone()], ..SimConfig::default() }).await.expect("a port");
+    let aside = sim::start(SimConfig { models: vec![MODEL.clone()], ..SimConfig::default() }).await.expect("a port");
+    let urls = format!("http://{},{}", silent.local_addr().expect("an address"), there.url());
+    let stage = Stage::before(aside, &urls, &[]).await;
+    for path in ["/api/tags", "/v1/models"] {
+        let got = tokio::time::timeout(Duration::from_secs(10), stage.get(path)).await.expect("in time");
+        assert!(got.text.contains("sim:latest"), "{path}: {}", got.text);
+    }
+    assert_eq!(stage.chat(&json!([{ "role": "user", "content": "hello" }]), 4096).await.status, 200);
+}

@@ -141,6 +141,7 @@ fn store_chat(store: &Store, key: &ChainKey, history: &[Said], gaps_ms: &[i64]) 
             basis: "exact",
             action: "none",
             receipt: None,
+            upstream: None,
             events: Vec::new(),
         };
         store.submit(Change::Finish(finish)).wait().expect("stored");

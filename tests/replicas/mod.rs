@@ -3,4 +3,5 @@
 //! All of these are skipped by name where there is no PostgreSQL, and required in CI.
 
 mod killed;
+mod outage;
 mod shared;

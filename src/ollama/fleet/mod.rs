@@ -29,6 +29,9 @@ pub use member::Member;
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 const LIST_EVERY: Duration = Duration::from_secs(10);
 
+/// How often somebody who waits looks without being woken.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
 /// A list that was just made is not made again for a name that nobody knows.
 const LISTED_JUST_NOW: Duration = Duration::from_secs(1);
 
@@ -237,6 +240,13 @@ impl Fleet {
                 let before = inner.waiting.fetch_add(1, Ordering::Relaxed);
                 waiting = Some(Waiting(&inner.waiting));
                 if before >= inner.sharing.queue {
+                    // Rather elsewhere than nowhere.
+                    if let Choice::Take(number, why) = choose(&self.candidates(&full, avoided), affine, false, turn)
+                        && let Some(seat) = self.take(number)
+                    {
+                        self.taken(conversation, number, why);
+                        return Ok(seat);
+                    }
                     inner.counters.shed.inc();
                     return Err(NoSeat::QueueFull(before));
                 }
@@ -247,7 +257,9 @@ impl Fleet {
             };
             // Patience may end before anything is freed.
             let patience = inner.sharing.affinity_wait.checked_sub(started.elapsed()).filter(|_| affine.is_some());
-            let _freed_or_not = tokio::time::timeout(patience.map_or(left, |patience| patience.min(left)), freed).await;
+            // Nobody relies on being woken: one may have come back, or be used again.
+            let at_most = patience.map_or(left, |patience| patience.min(left)).min(LOOK_AGAIN);
+            let _freed_or_not = tokio::time::timeout(at_most, freed).await;
         }
     }
 
@@ -293,7 +305,7 @@ impl Fleet {
     }
 
     /// Has the upstreams looked at from now on, as long as anybody has the fleet.
-    fn watch(&self) {
+    pub fn watch(&self) {
         if !self.0.watched.swap(true, Ordering::Relaxed) {
             tokio::spawn(watched(Arc::downgrade(&self.0)));
         }

@@ -7,18 +7,20 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use postgres::config::{Host, SslMode};
-use postgres::{Client, Config, NoTls};
+use postgres::{Client, NoTls};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_platform_verifier::ConfigVerifierExt;
+use tokio_postgres::Config;
+use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::schema;
-use super::session::Session;
+use super::session::{Driven, PATIENCE, Session};
 use super::waiting;
 use crate::store::StoreError;
+use crate::store::error::Failure;
 
 /// How long a connection may take to come about.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -26,9 +28,12 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// After this long without an answer to what was sent, the way is cut.
 const LOST_AFTER: Duration = Duration::from_secs(10);
 
+/// How often a quiet connection is looked after.
+const ALIVE_EVERY: Duration = Duration::from_secs(5);
+
 /// What a connection asks of the server for itself. An engine that does not know one of them does without.
 const MANNERS: [&str; 4] = [
-    "SET statement_timeout = '30s'",
+    "SET statement_timeout = '10s'",
     "SET lock_timeout = '5s'",
     // A process that hangs in the middle of a transaction must not hold others up for ever.
     "SET idle_in_transaction_session_timeout = '30s'",
@@ -72,7 +77,7 @@ impl Address {
     /// Reads an address. A password that is kept elsewhere is put in, and certificates of an authority of one's own
     /// stand in for those of the system.
     pub fn new(url: &str, password: Option<&str>, authority: Option<&Path>) -> Result<Self, AddressError> {
-        let wrong = |error: postgres::Error| {
+        let wrong = |error: tokio_postgres::Error| {
             let reason = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
             AddressError::NotAUrl(reason)
         };
@@ -89,6 +94,7 @@ impl Address {
         if config.get_tcp_user_timeout().is_none() {
             config.tcp_user_timeout(LOST_AFTER);
         }
+        config.keepalives_idle(ALIVE_EVERY).keepalives_interval(ALIVE_EVERY).keepalives_retries(2);
         if config.get_application_name().is_none() {
             config.application_name("loadline");
         }
@@ -105,25 +111,53 @@ impl Address {
     }
 
     /// A connection, with whatever schema is there.
-    pub(super) fn connect(&self) -> Result<Session, postgres::Error> {
-        let mut client = self.client()?;
+    pub(super) fn connect(&self) -> Result<Session, Failure> {
+        let session = Session::new(self.driven()?);
         for manner in MANNERS {
-            let _unknown_there = client.batch_execute(manner);
+            match session.batch(manner) {
+                Err(failure) if failure.is_lost() => return Err(failure),
+                _known_there_or_not => {}
+            }
         }
-        Ok(Session::new(client))
+        Ok(session)
     }
 
-    pub(super) fn client(&self) -> Result<Client, postgres::Error> {
+    fn driven(&self) -> Result<Driven, Failure> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|_| Failure::Odd("there is no room for another connection"))?;
+        let connecting = async {
+            let client = match &self.tls {
+                Some(tls) => {
+                    let (client, connection) = self.config.connect(tls.clone()).await?;
+                    tokio::spawn(connection);
+                    client
+                }
+                None => {
+                    let (client, connection) = self.config.connect(NoTls).await?;
+                    tokio::spawn(connection);
+                    client
+                }
+            };
+            Ok::<_, postgres::Error>(client)
+        };
+        let client = runtime.block_on(async { tokio::time::timeout(PATIENCE, connecting).await });
+        let client = client.map_err(|_| Failure::Silent)??;
+        Ok(Driven { runtime, client })
+    }
+
+    /// A connection that hears what others say.
+    pub(super) fn listener(&self) -> Result<Client, postgres::Error> {
+        let config = postgres::Config::from((*self.config).clone());
         match &self.tls {
-            Some(tls) => self.config.connect(tls.clone()),
-            None => self.config.connect(NoTls),
+            Some(tls) => config.connect(tls.clone()),
+            None => config.connect(NoTls),
         }
     }
 
     /// Whether the schema is there, and is the one that is known.
     pub fn check(&self) -> Result<(), StoreError> {
         waiting(|| {
-            let session = self.connect().map_err(|error| StoreError::server(self, &error))?;
+            let session = self.connect().map_err(|failure| failure.on(self))?;
             schema::check(&session, self)
         })
     }

@@ -12,7 +12,7 @@ use crate::store::StoreError;
 use crate::store::error::Failure;
 
 /// How long a question waits for a server that is away.
-const PATIENCE: Duration = Duration::from_secs(3);
+pub(super) const PATIENCE: Duration = Duration::from_secs(3);
 
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
@@ -27,22 +27,32 @@ impl Keeper {
         Self { address, session: None }
     }
 
-    /// Puts a question, and again if the connection was lost.
+    /// Puts a question, and again if the connection was lost or somebody was in the way.
     pub(in crate::store) fn ask<T: Send>(
         &mut self,
         question: impl Fn(&Session) -> Result<T, Failure> + Send + Sync,
     ) -> Result<T, StoreError> {
+        self.ask_since(Instant::now(), question)
+    }
+
+    /// The same for somebody who has waited since then.
+    pub(in crate::store) fn ask_since<T: Send>(
+        &mut self,
+        started: Instant,
+        question: impl Fn(&Session) -> Result<T, Failure> + Send + Sync,
+    ) -> Result<T, StoreError> {
         waiting(|| {
-            let (started, mut pause) = (Instant::now(), Duration::ZERO);
+            let mut pause = Duration::ZERO;
             loop {
                 let failure = match self.session().and_then(&question) {
                     Ok(answer) => return Ok(answer),
                     Err(failure) => failure,
                 };
-                if !failure.is_lost() {
+                if failure.is_lost() {
+                    self.session = None;
+                } else if !failure.is_conflict() {
                     return Err(failure.on(&self.address));
                 }
-                self.session = None;
                 if started.elapsed() + pause > PATIENCE {
                     return Err(failure.on(&self.address));
                 }

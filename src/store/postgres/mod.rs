@@ -30,7 +30,9 @@ pub(super) use writer::{Writer, change_once};
 
 /// A connection with the schema up to date, for a command that has the database to itself.
 pub(super) fn open_alone(address: &Address) -> Result<Session, crate::store::StoreError> {
-    let session = address.connect().map_err(|error| crate::store::StoreError::server(address, &error))?;
+    let session = address.connect().map_err(|failure| failure.on(address))?;
+    session.takes_its_time();
+    let _unknown_there = session.batch("SET statement_timeout = 0");
     schema::migrate(&session, address)?;
     Ok(session)
 }

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use postgres::Client;
 use postgres::fallible_iterator::FallibleIterator;
 
 use super::address::Address;
-use super::keeper::Keeper;
+use super::keeper::{Keeper, PATIENCE};
 use super::schema;
 use super::session::{Session, Told};
 use super::waiting;
@@ -38,6 +38,11 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// Who was not seen for this long is dead.
 pub(super) const DEAD_AFTER_MS: i64 = 15_000;
+
+const DEAD_AFTER: Duration = Duration::from_millis(DEAD_AFTER_MS.unsigned_abs());
+
+/// Connections for questions of this process's own.
+const KEEPERS: usize = 3;
 
 /// Rows of the dead are of use to nobody after this.
 const FORGOTTEN_AFTER_MS: i64 = 24 * 3600 * 1000;
@@ -81,7 +86,11 @@ pub(in crate::store) struct Replica {
     /// The versions that conversations had when this process last read or changed them.
     versions: DashMap<ConversationId, i64>,
     numbers: Mutex<Range<i64>>,
-    keeper: Mutex<Keeper>,
+    /// Connections for questions of this process's own; whoever finds none waits.
+    keepers: Mutex<Vec<Keeper>>,
+    given_back: Condvar,
+    /// Whether the server was there when it was last needed.
+    reached: AtomicBool,
     watcher: Watcher,
     stop: AtomicBool,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -92,7 +101,7 @@ impl Replica {
     pub(in crate::store) fn join(address: Address) -> Result<Arc<Self>, StoreError> {
         let address = Arc::new(address);
         let channel = waiting(|| {
-            let session = address.connect().map_err(|error| StoreError::server(&address, &error))?;
+            let session = address.connect().map_err(|failure| failure.on(&address))?;
             schema::migrate(&session, &address)?;
             let channel = session.channel().map_err(|failure| failure.on(&address))?;
             let listens = session.batch(&format!("LISTEN {channel}; UNLISTEN {channel}")).is_ok();
@@ -103,14 +112,15 @@ impl Replica {
             channel,
             versions: DashMap::new(),
             numbers: Mutex::new(0..0),
-            keeper: Mutex::new(Keeper::new(Arc::clone(&address))),
+            keepers: Mutex::new((0..KEEPERS).map(|_| Keeper::new(Arc::clone(&address))).collect()),
+            given_back: Condvar::new(),
+            reached: AtomicBool::new(true),
             watcher: Watcher::default(),
             stop: AtomicBool::new(false),
             thread: Mutex::default(),
             address,
         });
         replica.ask(|session| seen(session, &replica.id))?;
-        replica.ask(sweep)?;
         let work = Arc::clone(&replica);
         let thread = thread::Builder::new().name("store-replica".to_owned()).spawn(move || work.live());
         let thread = thread.map_err(|error| StoreError::File { path: "a thread".into(), source: Arc::new(error) })?;
@@ -137,8 +147,7 @@ impl Replica {
 
     /// A number that no conversation has or had.
     pub(in crate::store) fn next_conversation(&self) -> Result<ConversationId, StoreError> {
-        let mut numbers = locked(&self.numbers);
-        if let Some(next) = numbers.next() {
+        if let Some(next) = locked(&self.numbers).next() {
             return Ok(next);
         }
         let raise = "UPDATE settings SET value = value + ?1 WHERE name = 'last_conversation' RETURNING value";
@@ -146,7 +155,8 @@ impl Replica {
             let last = Sql::Postgres(session).one(raise, values![NUMBERS], |row| row.get(0))?;
             last.ok_or(Failure::Odd("conversations are not counted"))
         })?;
-        *numbers = last - NUMBERS + 2..last + 1;
+        // If two have asked at once, the rest of one's numbers is given to nobody.
+        *locked(&self.numbers) = last - NUMBERS + 2..last + 1;
         Ok(last - NUMBERS + 1)
     }
 
@@ -157,7 +167,7 @@ impl Replica {
     ) -> Result<Option<(Standing, bool)>, StoreError> {
         let statement = format!(
             "SELECT users.name, version, (SELECT until - {NOW_MS} FROM leases
-                 WHERE leases.name = ?2 AND holder <> ?3 AND until > {NOW_MS}), upstream
+                 WHERE leases.name = ?2 AND left(holder, 32) <> ?3 AND until > {NOW_MS}), upstream
              FROM conversations JOIN users ON users.id = user_id WHERE conversations.id = ?1"
         );
         let lease = checkpoint_lease(conversation);
@@ -197,20 +207,27 @@ impl Replica {
     }
 
     /// Takes what only one may have at a time, or has it for longer. Whether it was to be had.
-    pub(in crate::store) fn lease(&self, name: &str, time: Duration) -> Result<bool, StoreError> {
+    pub(in crate::store) fn lease(&self, name: &str, holder: &str, time: Duration) -> Result<bool, StoreError> {
+        let holder = self.holder(holder);
         let statement = format!(
             "INSERT INTO leases (name, holder, until) VALUES (?1, ?2, {NOW_MS} + ?3) ON CONFLICT (name) DO UPDATE
              SET holder = excluded.holder, until = excluded.until
              WHERE leases.holder = excluded.holder OR leases.until <= {NOW_MS}"
         );
         let time = i64::try_from(time.as_millis()).unwrap_or(i64::MAX / 4);
-        self.ask(|session| Ok(session.execute(&statement, values![name, &self.id, time])? == 1))
+        self.ask(|session| Ok(session.execute(&statement, values![name, &holder, time])? == 1))
     }
 
     /// Gives it back.
-    pub(in crate::store) fn release(&self, name: &str) -> Result<(), StoreError> {
+    pub(in crate::store) fn release(&self, name: &str, holder: &str) -> Result<(), StoreError> {
+        let holder = self.holder(holder);
         let statement = "DELETE FROM leases WHERE name = ?1 AND holder = ?2";
-        self.ask(|session| session.execute(statement, values![name, &self.id]).map(|_| ()))
+        self.ask(|session| session.execute(statement, values![name, &holder]).map(|_| ()))
+    }
+
+    /// Who has it: this process, and which of those who want it there.
+    fn holder(&self, holder: &str) -> String {
+        format!("{} {holder}", self.id)
     }
 
     /// Bytes of the database, all of it; none where the server does not tell.
@@ -222,7 +239,22 @@ impl Replica {
     }
 
     fn ask<T: Send>(&self, question: impl Fn(&Session) -> Result<T, Failure> + Send + Sync) -> Result<T, StoreError> {
-        locked(&self.keeper).ask(question)
+        let started = Instant::now();
+        let mut keeper = waiting(|| {
+            let none = |keepers: &mut Vec<Keeper>| keepers.is_empty();
+            let waited = self.given_back.wait_timeout_while(locked(&self.keepers), PATIENCE, none);
+            waited.unwrap_or_else(PoisonError::into_inner).0.pop()
+        })
+        .ok_or(StoreError::NoReader)?;
+        let asked = keeper.ask_since(started, question);
+        locked(&self.keepers).push(keeper);
+        self.given_back.notify_one();
+        asked
+    }
+
+    /// Whether the server was there when it was last needed.
+    pub(in crate::store) fn is_reached(&self) -> bool {
+        self.reached.load(Ordering::Relaxed)
     }
 
     /// Leaves the others. Turns that were not ended by now have failed, and all of that is done before this returns.
@@ -237,7 +269,7 @@ impl Replica {
                 "UPDATE turns SET status = 'failed' WHERE status = 'pending' AND replica = ?1",
                 values![&self.id],
             )?;
-            sql.execute("DELETE FROM leases WHERE holder = ?1", values![&self.id])?;
+            sql.execute("DELETE FROM leases WHERE left(holder, 32) = ?1", values![&self.id])?;
             sql.execute("DELETE FROM writers WHERE replica = ?1", values![&self.id])?;
             sql.execute("DELETE FROM replicas WHERE id = ?1", values![&self.id])
         });
@@ -250,7 +282,9 @@ impl Replica {
         let mut news = News::default();
         while !self.stop.load(Ordering::Relaxed) {
             if let Err(error) = self.follow(&mut news) {
-                tracing::warn!(%error, "the database is away: trying again");
+                if self.reached.swap(false, Ordering::Relaxed) {
+                    tracing::warn!(%error, "the database is away: trying again until it is back");
+                }
                 // Whatever was missed meanwhile is looked for afterwards.
                 thread::sleep(TICK);
             }
@@ -261,18 +295,26 @@ impl Replica {
     fn follow(&self, news: &mut News) -> Result<(), StoreError> {
         let server = |error: postgres::Error| StoreError::server(&self.address, &error);
         let own = |failure: Failure| failure.on(&self.address);
-        let mut client = self.address.client().map_err(server)?;
+        let mut client = self.address.listener().map_err(server)?;
         if let Some(channel) = &self.channel {
             client.batch_execute(&format!("LISTEN {channel}")).map_err(server)?;
         }
-        let session = self.address.connect().map_err(server)?;
+        let session = self.address.connect().map_err(own)?;
+        if !self.reached.swap(true, Ordering::Relaxed) {
+            tracing::info!("the database is back");
+        }
+        // After an outage everybody seems to be dead; those who are not say so first.
         let (mut seen_at, mut looked_at, mut swept_at) = (None, None, None);
+        let since = Instant::now();
         while !self.stop.load(Ordering::Relaxed) {
             if is_due(&mut seen_at, SEEN_EVERY) {
                 seen(&session, &self.id).map_err(own)?;
             }
-            if is_due(&mut swept_at, SWEEP_EVERY) {
-                sweep(&session).map_err(own)?;
+            if since.elapsed() >= DEAD_AFTER && is_due(&mut swept_at, SWEEP_EVERY) {
+                match sweep(&session) {
+                    Err(failure) if failure.is_conflict() => {}
+                    swept => swept.map_err(own)?,
+                }
             }
             if is_due(&mut looked_at, LOOK_EVERY) {
                 for signal in news.look(&session).map_err(own)? {
@@ -380,7 +422,7 @@ fn sweep(session: &Session) -> Result<(), Failure> {
     let left = format!(
         "SELECT conversations.id FROM conversations JOIN users ON users.id = user_id
          WHERE users.name = '' AND NOT EXISTS (SELECT 1 FROM leases
-             WHERE leases.name = 'hidden ' || CAST(conversations.id AS TEXT) AND until > {NOW_MS})"
+             WHERE leases.name = 'hidden ' || CAST(conversations.id AS TEXT) AND until > {NOW_MS}) LIMIT 1"
     );
     for conversation in sql.many(&left, &[], |row| row.get(0))? {
         // Each slice is a transaction; the next look goes on where this one stops.

@@ -12,6 +12,7 @@ use super::address::Address;
 use super::session::Session;
 use crate::store::StoreError;
 use crate::store::error::Failure;
+use crate::store::sql::Sql;
 
 const MIGRATIONS: &[&str] = &[include_str!("migrations/0001_first.sql")];
 
@@ -45,6 +46,11 @@ pub(super) fn migrate(session: &Session, address: &Address) -> Result<(), StoreE
             }
             Err(error) => return Err(failed(error)),
         }
+    }
+    // Looking first: making it takes a lock that everybody who writes waits for, even if it is there.
+    let there = "SELECT 1 FROM pg_indexes WHERE schemaname = current_schema() AND indexname = 'messages_text'";
+    if Sql::Postgres(session).exists(there, &[]).unwrap_or(false) {
+        return Ok(());
     }
     // Without it searching takes longer; an engine that cannot do it does without.
     let index = format!("CREATE INDEX IF NOT EXISTS messages_text ON messages USING gin (({FOLDED_TEXT}))");

@@ -1,13 +1,18 @@
 //! One connection to the server: its prepared statements, and the transaction that is under way on it.
 //!
+//! It blocks its thread, and not for ever: a server that hangs is as good as gone after a while ([`PATIENCE`]).
+//!
 //! In a transaction events are held back until its end and numbered there (`flush`), because a number must not be
 //! given before those below it are committed, and nobody should wait for that longer than a commit takes.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::time::Duration;
 
 use postgres::types::ToSql;
-use postgres::{Client, Row, SimpleQueryMessage, Statement};
+use postgres::{Row, SimpleQueryMessage, Statement};
+use tokio::runtime::Runtime;
+use tokio_postgres::Client;
 
 use super::replica::{DEAD_AFTER_MS, LEFT_BEHIND_AFTER_MS, NOW_MS, hiding_lease};
 use super::waiting;
@@ -19,12 +24,17 @@ use crate::store::sql::{Sql, Value, values};
 /// Statements that are kept prepared: more than there are.
 const STATEMENTS: usize = 256;
 
+/// After this long without an answer a connection is given up. The server ends a statement before that.
+pub(super) const PATIENCE: Duration = Duration::from_secs(12);
+
 /// Numbers that are remembered; more than this and all are asked for again.
 const NUMBERS: usize = 50_000;
 
 pub(in crate::store) struct Session {
     /// There until the end.
-    client: RefCell<Option<Client>>,
+    client: RefCell<Option<Driven>>,
+    /// None: for as long as it takes.
+    patience: Cell<Option<Duration>>,
     prepared: RefCell<HashMap<String, Statement>>,
     /// What the transaction has done so far that others must hear of.
     told: RefCell<Told>,
@@ -54,10 +64,17 @@ impl std::fmt::Debug for Session {
     }
 }
 
+/// A connection, and what drives it while somebody waits for it.
+pub(super) struct Driven {
+    pub(super) runtime: Runtime,
+    pub(super) client: Client,
+}
+
 impl Session {
-    pub(super) fn new(client: Client) -> Self {
+    pub(super) fn new(client: Driven) -> Self {
         Self {
             client: RefCell::new(Some(client)),
+            patience: Cell::new(Some(PATIENCE)),
             prepared: RefCell::default(),
             told: RefCell::default(),
             numbers: RefCell::default(),
@@ -79,27 +96,39 @@ impl Session {
         Ok(format!("loadline_{}", &digest.to_hex()[..16]))
     }
 
-    fn with<T>(&self, work: impl FnOnce(&mut Client) -> Result<T, postgres::Error>) -> Result<T, Failure> {
-        let mut client = self.client.borrow_mut();
-        Ok(work(client.as_mut().ok_or(Failure::Odd("the connection was given up"))?)?)
+    /// Waits for as long as it takes from now on: for work that nobody waits for.
+    pub(super) fn takes_its_time(&self) {
+        self.patience.set(None);
+    }
+
+    fn with<T>(&self, work: impl AsyncFnOnce(&Client) -> Result<T, postgres::Error>) -> Result<T, Failure> {
+        let driven = self.client.borrow();
+        let Driven { runtime, client } = driven.as_ref().ok_or(Failure::Odd("the connection was given up"))?;
+        let done = runtime.block_on(async {
+            match self.patience.get() {
+                None => Ok(work(client).await),
+                Some(patience) => tokio::time::timeout(patience, work(client)).await,
+            }
+        });
+        Ok(done.map_err(|_| Failure::Silent)??)
     }
 
     pub(in crate::store) fn execute(&self, statement: &str, values: &[Value<'_>]) -> Result<usize, Failure> {
         let prepared = self.statement(statement)?;
-        let changed = self.with(|client| client.execute(&prepared, &places(values)))?;
+        let changed = self.with(async |client| client.execute(&prepared, &places(values)).await)?;
         Ok(usize::try_from(changed).unwrap_or(usize::MAX))
     }
 
     pub(in crate::store) fn query(&self, statement: &str, values: &[Value<'_>]) -> Result<Vec<Row>, Failure> {
         let prepared = self.statement(statement)?;
-        self.with(|client| client.query(&prepared, &places(values)))
+        self.with(async |client| client.query(&prepared, &places(values)).await)
     }
 
     fn statement(&self, written: &str) -> Result<Statement, Failure> {
         if let Some(prepared) = self.prepared.borrow().get(written) {
             return Ok(prepared.clone());
         }
-        let prepared = self.with(|client| client.prepare(&numbered(written)))?;
+        let prepared = self.with(async |client| client.prepare(&numbered(written)).await)?;
         let mut all = self.prepared.borrow_mut();
         if all.len() >= STATEMENTS {
             all.clear();
@@ -110,7 +139,7 @@ impl Session {
 
     /// Statements without values, one after the other.
     pub(in crate::store) fn batch(&self, statements: &str) -> Result<(), Failure> {
-        self.with(|client| client.batch_execute(statements))
+        self.with(async |client| client.batch_execute(statements).await)
     }
 
     /// The number of the schema.
@@ -153,7 +182,7 @@ impl Session {
         self.told.take();
         // Made of our own numbers and letters only, and so one way there and back less.
         let claim = format!("BEGIN; UPDATE writers SET batch = {batch} WHERE id = '{writer}' AND batch < {batch}");
-        let done = self.with(|client| client.simple_query(&claim))?;
+        let done = self.with(async |client| client.simple_query(&claim).await)?;
         let changed = done.iter().filter_map(|message| match message {
             SimpleQueryMessage::CommandComplete(rows) => Some(*rows),
             _ => None,
@@ -212,6 +241,19 @@ impl Session {
             }
             Err(failure) => Err(failure),
         }
+    }
+
+    /// Locks a conversation until the commit, without a word to others.
+    pub(in crate::store) fn lock(&self, conversation: ConversationId) -> Result<(), Failure> {
+        let lock = "SELECT id FROM conversations WHERE id = ?1 FOR UPDATE";
+        self.query(lock, values![conversation]).map(|_| ())
+    }
+
+    /// Whether a turn that has failed is one of this process's own that has not ended: others took it for dead too soon.
+    pub(in crate::store) fn was_given_up(&self, turn: &str) -> Result<bool, Failure> {
+        let Some(replica) = self.replica.borrow().clone() else { return Ok(false) };
+        let statement = "SELECT 1 FROM turns WHERE id = ?1 AND finished_at IS NULL AND replica = ?2";
+        Sql::Postgres(self).exists(statement, values![turn, &replica])
     }
 
     /// Locks a conversation until the commit, and gives it a new version.
@@ -299,6 +341,7 @@ impl Drop for Session {
         // Closing waits for the server, and whoever drops this may be on a thread that must not.
         self.prepared.get_mut().clear();
         let client = self.client.get_mut().take();
+        // Nor may it be dropped there.
         waiting(move || drop(client));
     }
 }

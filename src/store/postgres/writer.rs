@@ -194,7 +194,7 @@ impl Work {
 pub(in crate::store) fn change_once(address: &Address, change: &Change) -> Result<(), StoreError> {
     address.check()?;
     waiting(|| {
-        let session = address.connect().map_err(|error| StoreError::server(address, &error))?;
+        let session = address.connect().map_err(|failure| failure.on(address))?;
         let change_it = || {
             session.writes_for("", Some(&session.channel()?));
             session.begin()?;
@@ -203,7 +203,17 @@ pub(in crate::store) fn change_once(address: &Address, change: &Change) -> Resul
             session.flush()?;
             session.commit()
         };
-        change_it().map_err(|failure: Failure| failure.on(address))
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match change_it() {
+                Err(failure) if Failure::is_conflict(&failure) && tries < MOST_CONFLICTS => {
+                    session.rollback().map_err(|failure| failure.on(address))?;
+                    thread::sleep(SHORTEST_PAUSE);
+                }
+                done => return done.map_err(|failure: Failure| failure.on(address)),
+            }
+        }
     })
 }
 

@@ -72,6 +72,17 @@ fn a_copy_and_its_copy_are_the_same_and_go_on_where_the_first_was() {
     drop(opened);
     let copied = copy(&first.home(), &server.home(), |_| ()).expect("copied");
     assert!(copied.tables.iter().all(|(_, rows, written)| rows == written), "{copied:?}");
+    // Once more, as a script may that runs before every start: what the target has become since stays.
+    let store = server.reopen();
+    let newer = store.next_conversation().expect("a number");
+    say(&store, newer, &["said since", "answer"]);
+    drop(store);
+    assert!(copy(&first.home(), &server.home(), |_| ()).expect("nothing to do").before);
+    let store = server.reopen();
+    assert_eq!(texts(&store, newer, None), ["said since", "answer"]);
+    assert!(store.next_conversation().expect("a number") > newer);
+    block_on(store.delete(newer)).expect("deleted");
+    drop(store);
     let (last, opened) = Place::file();
     drop(opened);
     // A file that was opened has a secret by now or not; nothing else is in it.
@@ -136,4 +147,7 @@ fn a_target_that_holds_something_else_or_is_served_from_is_refused() {
     let refused = copy(&first.home(), &server.home(), |_| ()).expect_err("refused");
     assert!(matches!(refused, CopyError::NotEmpty(_)), "{refused}");
     assert!(matches!(copy(&first.home(), &first.home(), |_| ()), Err(CopyError::Same(..))));
+    let mistyped = Home::in_directory(&first.path().join("nothing"));
+    copy(&mistyped, &server.home(), |_| ()).expect_err("there is no such source");
+    assert!(!mistyped.dir.exists(), "and none is made");
 }

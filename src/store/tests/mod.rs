@@ -154,6 +154,7 @@ fn finish(turn: &str, history: &[&str]) -> FinishTurn {
         basis: "exact",
         action: "none",
         receipt: None,
+        upstream: None,
         events: Vec::new(),
     }
 }
