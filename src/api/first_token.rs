@@ -60,8 +60,14 @@ pub async fn ensure(store: &Store, dir: &Path) -> Result<Option<PathBuf>, FirstT
             expires_at: None,
         };
         match store.submit(Change::CreateToken(new)).await {
-            // The owner has made another by that name meanwhile: that one counts.
-            Err(StoreError::Rejected(_)) => return Ok(None),
+            // The owner has made another by that name meanwhile, or another replica has: that one counts.
+            Err(StoreError::Rejected(_)) => {
+                fs::remove_file(&path).map_err(failed)?;
+                tracing::info!(
+                    "the first token of the user `local` is elsewhere; `loadline token create NAME` makes more"
+                );
+                return Ok(None);
+            }
             other => other?,
         }
     }

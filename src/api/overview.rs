@@ -81,8 +81,9 @@ pub(crate) async fn overview(
 
 /// Everybody who answers, and how much each has to do.
 pub(crate) fn upstreams(gateway: &Gateway) -> Value {
-    let about = |member: &Arc<Member>| {
+    let about = |(number, member): (usize, &Arc<Member>)| {
         json!({
+            "number": number + 1,
             "url": member.name(),
             "up": member.is_up(),
             "draining": member.is_draining(),
@@ -90,7 +91,7 @@ pub(crate) fn upstreams(gateway: &Gateway) -> Value {
             "error": member.trouble(),
         })
     };
-    gateway.fleet.members().iter().map(about).collect()
+    gateway.fleet.members().iter().enumerate().map(about).collect()
 }
 
 /// What is known of models, of each name once: upstreams that have the same model mostly agree.

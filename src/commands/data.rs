@@ -65,7 +65,10 @@ impl DataDir {
         let home = self.home()?;
         match home.open_read_only() {
             Err(StoreError::File { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-                bail!("nothing is stored in {home}: `loadline serve` has not run there yet")
+                bail!(
+                    "nothing is stored in {home}: `loadline serve` has not run there yet, or keeps everything on a \
+                     PostgreSQL (then say --config FILE, or LOADLINE_STORE_URL)"
+                )
             }
             other => Ok(other?),
         }

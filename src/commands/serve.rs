@@ -24,7 +24,7 @@ pub(super) struct Serve {
     /// Address to listen on; port 0 takes a free one [default: 127.0.0.1:11435]
     #[arg(long, value_name = "ADDR")]
     listen: Option<SocketAddr>,
-    /// The Ollama to forward to [default: http://127.0.0.1:11434]
+    /// The Ollama to forward to; several with commas between [default: http://127.0.0.1:11434]
     #[arg(long, value_name = "URL")]
     upstream: Option<String>,
     /// Where conversations and secrets are kept [default: ~/.local/share/loadline]
@@ -44,6 +44,12 @@ impl Serve {
             Flags { listen: self.listen, upstream: self.upstream, data_dir: self.data_dir, observe: self.observe };
         let config = Config::load(self.config.as_deref(), variables(), flags)?;
         let traces = telemetry::start_logging(&config.log).map_err(|error| anyhow!(error))?;
+        if config.server.is_some() && config.data_dir.join("loadline.db").exists() {
+            tracing::warn!(
+                data_dir = %config.data_dir.display(),
+                "loadline.db in the data directory is not used, because store.url is set: `loadline store copy` brings it along"
+            );
+        }
         let gateway = Arc::new(Gateway::new(config)?);
         let listen = gateway.config.listen;
         let server = Server::bind(Arc::clone(&gateway)).await.with_context(|| format!("cannot listen on {listen}"))?;
@@ -73,7 +79,7 @@ impl Serve {
         });
         let auth = if gateway.config.auth_required { "required" } else { "on loopback nobody needs a token to chat" };
         tracing::info!(
-            upstream = gateway.upstream().name(),
+            upstream = upstream_names(&gateway),
             mode = gateway.config.mode.name(),
             auth,
             dashboard = format!("http://{addr}/loadline/"),
@@ -93,6 +99,12 @@ pub(super) fn reachable(addr: SocketAddr) -> SocketAddr {
         SocketAddr::V6(addr) if addr.ip().is_unspecified() => (std::net::Ipv6Addr::LOCALHOST, addr.port()).into(),
         other => other,
     }
+}
+
+/// All of them, as they are configured.
+fn upstream_names(gateway: &Gateway) -> String {
+    let names: Vec<&str> = gateway.fleet.members().iter().map(|member| member.name()).collect();
+    names.join(", ")
 }
 
 /// The environment, as far as it is text; what is not cannot be ours.

@@ -85,8 +85,7 @@ impl StoreCommand {
         if written == "-" {
             return self.data.home();
         }
-        let password = std::env::var("PGPASSWORD").ok();
-        copy_home(written, password.as_deref(), None).map_err(|error| anyhow!("an address of PostgreSQL {error}"))
+        copy_home(written, None, None).map_err(|error| anyhow!("an address of PostgreSQL {error}"))
     }
 }
 

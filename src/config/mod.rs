@@ -195,10 +195,7 @@ impl Config {
             raw.server.listen = listen.to_string();
         }
         if let Some(url) = flags.upstream {
-            let mut urls = url.split(',').map(|url| url.trim().to_owned());
-            raw.upstream.url = urls.next().unwrap_or_default();
-            let more: Vec<String> = urls.collect();
-            raw.upstream.urls = if more.is_empty() { more } else { [vec![raw.upstream.url.clone()], more].concat() };
+            (raw.upstream.url, raw.upstream.urls) = (url, Vec::new());
         }
         if let Some(dir) = flags.data_dir {
             raw.store.data_dir = dir.to_string_lossy().into_owned();
@@ -252,7 +249,10 @@ impl Config {
             let reason = "must look like http://127.0.0.1:4318, without a user or password; https is not spoken here";
             return Err(value("log.otlp_endpoint", reason));
         }
-        let upstream_urls = if raw.upstream.urls.is_empty() { vec![raw.upstream.url] } else { raw.upstream.urls };
+        let upstream_urls: Vec<String> = match raw.upstream.urls.is_empty() {
+            true => raw.upstream.url.split(',').map(|url| url.trim().to_owned()).collect(),
+            false => raw.upstream.urls,
+        };
         let mut distinct = upstream_urls.clone();
         distinct.sort();
         distinct.dedup();

@@ -153,7 +153,11 @@ fn drain(gateway: &Gateway, which: &str) -> Result<Response<ResponseBody>, Refus
         _ => return Err(not_found()),
     };
     let number = number.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
-    let member = number.and_then(|number| gateway.fleet.members().get(number)).ok_or_else(not_found)?;
+    let unknown = || {
+        let most = gateway.fleet.members().len();
+        Refusal::new(StatusCode::NOT_FOUND, format!("there is no such upstream: they are numbered from 1 to {most}"))
+    };
+    let member = number.and_then(|number| gateway.fleet.members().get(number)).ok_or_else(unknown)?;
     member.drain(draining);
     Ok(respond::json(StatusCode::OK, overview::upstreams(gateway).to_string()))
 }
@@ -173,6 +177,8 @@ async fn ready(gateway: &Gateway) -> Result<Response<ResponseBody>, Refusal> {
     let looks = gateway.fleet.members().iter().map(|member| member.seen());
     let seen = futures_util::future::join_all(looks).await;
     let error = if seen.iter().any(Seen::is_up) { None } else { seen.into_iter().find_map(|seen| seen.error) };
+    let drained = gateway.fleet.members().iter().all(|member| member.is_draining());
+    let error = if drained { Some("all upstreams are being drained".to_owned()) } else { error };
     let error = if gateway.store.is_reached() { error } else { Some("the database is away (store.url)".to_owned()) };
     match error {
         None => Ok(respond::json(StatusCode::OK, json!({ "status": "ready" }).to_string())),

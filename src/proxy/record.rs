@@ -25,6 +25,10 @@ use crate::store::{BeginTurn, Change, FinishTurn, NewMessage, Rejection, StoreEr
 const NOT_KEPT: &str =
     "the answer could not be stored, so it must not count as finished: see Loadline's log (disk space?)";
 
+/// The same where a server keeps everything.
+const NOT_KEPT_THERE: &str =
+    "the answer could not be stored, so it must not count as finished: the database did not take it (store.url)";
+
 /// What a client is told whose conversation went meanwhile.
 const DELETED: &str = "the conversation was deleted while it was being answered, so the answer was not stored";
 
@@ -90,9 +94,12 @@ impl Recording {
             }
         });
         if !gateway.store.healthy() && begun.await.is_err() {
+            let why = if gateway.store.is_shared() { "the database is away (store.url)" } else { "disk space?" };
             return Err(Refusal::new(
                 StatusCode::SERVICE_UNAVAILABLE,
-                "conversations cannot be stored right now, so nothing is forwarded: see Loadline's log (disk space?)",
+                format!(
+                    "conversations cannot be stored right now, so nothing is forwarded: see Loadline's log ({why})"
+                ),
             ));
         }
         Ok(Self { gateway: Arc::clone(gateway), turn, id, so_far: None, moved: None, ended: false })
@@ -175,7 +182,7 @@ impl Recording {
             Err(_) if asked.conversations.is_buried(conversation) => Err(DELETED.to_owned()),
             Err(error) => {
                 tracing::error!(%error, "a turn could not be stored");
-                Err(NOT_KEPT.to_owned())
+                Err(if asked.store.is_shared() { NOT_KEPT_THERE } else { NOT_KEPT }.to_owned())
             }
         }))
     }

@@ -225,8 +225,17 @@ fn is_lost(error: &postgres::Error) -> bool {
 /// A server quotes values in its details, never in its message.
 fn in_short(error: &postgres::Error) -> String {
     match error.as_db_error() {
+        Some(said) if *said.code() == SqlState::INVALID_SCHEMA_NAME => {
+            "the schema that the address names is not there: create it first (CREATE SCHEMA … AUTHORIZATION …)"
+                .to_owned()
+        }
         Some(said) => format!("{} ({})", said.message(), said.code().code()),
-        None => crate::ollama::client::deepest(error),
+        None => match crate::ollama::client::deepest(error) {
+            said if said.contains("password missing") => {
+                format!("{said}: set store.password_file, or PGPASSWORD, or write it in the address")
+            }
+            said => said,
+        },
     }
 }
 

@@ -82,8 +82,10 @@ impl Member {
 
     /// It gets nothing new from now on, or gets something again. What it has goes on.
     pub fn drain(&self, draining: bool) {
-        if self.draining.swap(draining, Ordering::Relaxed) != draining {
-            tracing::info!(upstream = self.name, draining, "an upstream is drained, or used again");
+        match (self.draining.swap(draining, Ordering::Relaxed), draining) {
+            (false, true) => tracing::info!(upstream = self.name, "an upstream is drained: it gets nothing new"),
+            (true, false) => tracing::info!(upstream = self.name, "an upstream is used again"),
+            (true, true) | (false, false) => {}
         }
     }
 

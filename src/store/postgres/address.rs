@@ -85,7 +85,8 @@ impl Address {
         if config.get_hosts().is_empty() {
             return Err(AddressError::NoHost);
         }
-        if let Some(password) = password {
+        let variable = std::env::var("PGPASSWORD").ok().filter(|_| config.get_password().is_none());
+        if let Some(password) = password.map(str::to_owned).or(variable) {
             config.password(password);
         }
         if config.get_connect_timeout().is_none() {
@@ -126,23 +127,21 @@ impl Address {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|_| Failure::Odd("there is no room for another connection"))?;
         let connecting = async {
-            let client = match &self.tls {
+            // How a connection ended is told to whoever uses it next.
+            Ok::<_, postgres::Error>(match &self.tls {
                 Some(tls) => {
                     let (client, connection) = self.config.connect(tls.clone()).await?;
-                    tokio::spawn(connection);
-                    client
+                    (client, tokio::spawn(async { drop(connection.await) }))
                 }
                 None => {
                     let (client, connection) = self.config.connect(NoTls).await?;
-                    tokio::spawn(connection);
-                    client
+                    (client, tokio::spawn(async { drop(connection.await) }))
                 }
-            };
-            Ok::<_, postgres::Error>(client)
+            })
         };
-        let client = runtime.block_on(async { tokio::time::timeout(PATIENCE, connecting).await });
-        let client = client.map_err(|_| Failure::Silent)??;
-        Ok(Driven { runtime, client })
+        let connected = runtime.block_on(async { tokio::time::timeout(PATIENCE, connecting).await });
+        let (client, connection) = connected.map_err(|_| Failure::Silent)??;
+        Ok(Driven { runtime, client: Some(client), connection })
     }
 
     /// A connection that hears what others say.
@@ -201,7 +200,10 @@ fn place(config: &Config) -> String {
     };
     let hosts: Vec<String> = config.get_hosts().iter().enumerate().map(host).collect();
     let database = config.get_dbname().or(config.get_user()).unwrap_or("postgres");
-    format!("postgres://{}/{database}", hosts.join(","))
+    let schema = config.get_options().and_then(|options| options.split("search_path=").nth(1));
+    let schema = schema.and_then(|rest| rest.split_whitespace().next());
+    let schema = schema.map(|schema| format!(" (schema {schema})")).unwrap_or_default();
+    format!("postgres://{}/{database}{schema}", hosts.join(","))
 }
 
 #[cfg(test)]

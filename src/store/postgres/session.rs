@@ -12,6 +12,7 @@ use std::time::Duration;
 use postgres::types::ToSql;
 use postgres::{Row, SimpleQueryMessage, Statement};
 use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
 use tokio_postgres::Client;
 
 use super::replica::{DEAD_AFTER_MS, LEFT_BEHIND_AFTER_MS, NOW_MS, hiding_lease};
@@ -26,6 +27,9 @@ const STATEMENTS: usize = 256;
 
 /// After this long without an answer a connection is given up. The server ends a statement before that.
 pub(super) const PATIENCE: Duration = Duration::from_secs(12);
+
+/// What a goodbye may take.
+const GOODBYE: Duration = Duration::from_millis(100);
 
 /// Numbers that are remembered; more than this and all are asked for again.
 const NUMBERS: usize = 50_000;
@@ -67,7 +71,18 @@ impl std::fmt::Debug for Session {
 /// A connection, and what drives it while somebody waits for it.
 pub(super) struct Driven {
     pub(super) runtime: Runtime,
-    pub(super) client: Client,
+    /// There until the end.
+    pub(super) client: Option<Client>,
+    pub(super) connection: JoinHandle<()>,
+}
+
+impl Drop for Driven {
+    /// Says goodbye, if the server listens: it would note a broken connection otherwise.
+    fn drop(&mut self) {
+        drop(self.client.take());
+        let connection = &mut self.connection;
+        let _said_or_not = self.runtime.block_on(async { tokio::time::timeout(GOODBYE, connection).await });
+    }
 }
 
 impl Session {
@@ -103,7 +118,9 @@ impl Session {
 
     fn with<T>(&self, work: impl AsyncFnOnce(&Client) -> Result<T, postgres::Error>) -> Result<T, Failure> {
         let driven = self.client.borrow();
-        let Driven { runtime, client } = driven.as_ref().ok_or(Failure::Odd("the connection was given up"))?;
+        let given_up = || Failure::Odd("the connection was given up");
+        let Driven { runtime, client, .. } = driven.as_ref().ok_or_else(given_up)?;
+        let client = client.as_ref().ok_or_else(given_up)?;
         let done = runtime.block_on(async {
             match self.patience.get() {
                 None => Ok(work(client).await),
