@@ -128,6 +128,14 @@ impl Stage {
         };
         tokio::time::timeout(std::time::Duration::from_secs(20), let_go).await.expect("everything ends");
         drop(gateway);
+        // What others still had to do with the store may close it a moment later.
+        let lock = data.dir.path().join("loadline.lock");
+        let closed = async {
+            while std::fs::File::open(&lock).is_ok_and(|file| file.try_lock().is_err()) {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(std::time::Duration::from_secs(20), closed).await.expect("the store is closed");
         (sim, data)
     }
 

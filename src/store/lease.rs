@@ -2,7 +2,7 @@
 //!
 //! Where nobody else uses the store it is always to be had, and costs nothing.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::task::AbortHandle;
@@ -18,7 +18,8 @@ const RENEWED_EVERY: Duration = Duration::from_secs(2);
 /// Held until it is dropped, or until it could not be renewed in time.
 #[derive(Debug)]
 pub struct Lease {
-    store: Arc<Store>,
+    /// Whoever has a lease does not keep the store open; one that closes gives all of its leases back.
+    store: Weak<Store>,
     name: String,
     /// Each who takes it is another, also within a process.
     holder: String,
@@ -31,16 +32,17 @@ pub struct Lease {
 impl Lease {
     /// Takes it, if nobody else has it.
     pub async fn take(store: &Arc<Store>, name: String) -> Result<Option<Self>, StoreError> {
-        let (store, holder) = (Arc::clone(store), uuid::Uuid::new_v4().simple().to_string());
+        let holder = uuid::Uuid::new_v4().simple().to_string();
         let asked_at = Instant::now();
         let good_until = Arc::new(Mutex::new(asked_at + LASTS));
         if !store.is_shared() {
-            return Ok(Some(Self { store, name, holder, good_until, renewing: None }));
+            return Ok(Some(Self { store: Weak::new(), name, holder, good_until, renewing: None }));
         }
-        if !extended(&store, &name, &holder).await? {
+        if !extended(store, &name, &holder).await? {
             return Ok(None);
         }
-        let renewing = tokio::spawn(renew(Arc::clone(&store), name.clone(), holder.clone(), Arc::clone(&good_until)));
+        let store = Arc::downgrade(store);
+        let renewing = tokio::spawn(renew(Weak::clone(&store), name.clone(), holder.clone(), Arc::clone(&good_until)));
         Ok(Some(Self { store, name, holder, good_until, renewing: Some(renewing.abort_handle()) }))
     }
 
@@ -56,18 +58,19 @@ impl Drop for Lease {
         let Some(renewing) = self.renewing.take() else { return };
         renewing.abort();
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            let (store, name) = (Arc::clone(&self.store), std::mem::take(&mut self.name));
+            let (store, name) = (Weak::clone(&self.store), std::mem::take(&mut self.name));
             let holder = std::mem::take(&mut self.holder);
             // Should that fail, it ends by itself.
-            runtime.spawn_blocking(move || store.release(&name, &holder).ok());
+            runtime.spawn_blocking(move || store.upgrade()?.release(&name, &holder).ok());
         }
     }
 }
 
-async fn renew(store: Arc<Store>, name: String, holder: String, good_until: Arc<Mutex<Instant>>) {
+async fn renew(store: Weak<Store>, name: String, holder: String, good_until: Arc<Mutex<Instant>>) {
     loop {
         tokio::time::sleep(RENEWED_EVERY).await;
         let asked_at = Instant::now();
+        let Some(store) = store.upgrade() else { return };
         match extended(&store, &name, &holder).await {
             Ok(true) => *good_until.lock().unwrap_or_else(PoisonError::into_inner) = asked_at + LASTS,
             // Somebody else has it.
