@@ -130,6 +130,17 @@ async fn somebody_elses_request_takes_the_model_back_and_the_notes_are_finished_
     let messages = filled_to(&stage, 82.0, 2048).await;
     stage.chat(&messages, 2048).await;
     assert_eq!(stage.gateway.checkpoints.under_way(), 1);
+    let asked = async {
+        let is_question = |seen: &loadline::sim::Seen| {
+            seen.path == "/api/chat"
+                && String::from_utf8_lossy(&seen.body).contains("write notes on our conversation")
+                && !String::from_utf8_lossy(&seen.body).contains("_debug_render_only")
+        };
+        while !stage.sim.log().iter().any(is_question) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(20), asked).await.expect("the model is asked for notes");
     // Somebody else, in the midst of it.
     let other = stage.chat(&json!([{ "role": "user", "content": "hello" }]), 2048).await;
     assert_eq!(other.status, 200);
