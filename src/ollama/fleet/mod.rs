@@ -17,8 +17,8 @@ use prometheus::{IntCounter, IntCounterVec};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::Models;
 use super::models::{Model, ModelError, full_name};
-use super::{Models, Upstream};
 use crate::context::identity::ConversationId;
 use affinity::Affinity;
 pub use choose::Why;
@@ -309,11 +309,6 @@ impl Fleet {
         if !self.0.watched.swap(true, Ordering::Relaxed) {
             tokio::spawn(watched(Arc::downgrade(&self.0)));
         }
-    }
-
-    /// The upstream of the first member, where it does not matter which.
-    pub fn first(&self) -> &Upstream {
-        self.0.members[0].upstream()
     }
 }
 

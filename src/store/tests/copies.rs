@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::history::{block_on, import, imported};
+use super::history::{block_on, import, imported, token};
 use super::*;
 
 /// A store with some of everything.
@@ -24,16 +24,7 @@ fn filled(store: &Store) {
     block_on(store.delete(3)).expect("deleted");
     store.submit(Change::Cursor { name: "receiver".to_owned(), value: 7 }).wait().expect("stored");
     store.submit(Change::Condensed { digest: [9; 32], body: "short".to_owned(), at: 1 }).wait().expect("stored");
-    let token = NewToken {
-        name: "first".to_owned(),
-        user: "local".to_owned(),
-        digest: [1; 32],
-        hint: "ll_1".to_owned(),
-        scopes: "chat".to_owned(),
-        at: 1,
-        expires_at: None,
-    };
-    store.submit(Change::CreateToken(token)).wait().expect("made");
+    store.submit(Change::CreateToken(token("first", 1, None))).wait().expect("made");
 }
 
 /// What a client or an operator would notice.

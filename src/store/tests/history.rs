@@ -105,7 +105,7 @@ fn the_number_of_a_deleted_conversation_is_not_given_again() {
     assert!(dir.reopen().next_conversation().expect("a number") > id);
 }
 
-fn token(name: &str, digest: u8, expires_at: Option<i64>) -> NewToken {
+pub(super) fn token(name: &str, digest: u8, expires_at: Option<i64>) -> NewToken {
     NewToken {
         name: name.to_owned(),
         user: "alice".to_owned(),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use ::postgres::{Client, NoTls};
 
-use super::history::block_on;
+use super::history::{block_on, token};
 use super::*;
 use crate::store::tests::postgres_server::{self, Postgres};
 
@@ -147,16 +147,7 @@ fn events_deletions_and_revoked_tokens_reach_the_other_in_time() {
     say(&one, 1, &["hello", "hi"]);
     one.submit(Change::Event(event("warning"))).wait().expect("stored");
     hears(Signal::Events);
-    let token = NewToken {
-        name: "first".to_owned(),
-        user: "local".to_owned(),
-        digest: [1; 32],
-        hint: "ll_1".to_owned(),
-        scopes: "chat".to_owned(),
-        at: 1,
-        expires_at: None,
-    };
-    one.submit(Change::CreateToken(token)).wait().expect("made");
+    one.submit(Change::CreateToken(token("first", 1, None))).wait().expect("made");
     let id = one.reader().expect("reader").token(&[1; 32]).expect("read").expect("there").id;
     one.submit(Change::RevokeToken { id, at: 2 }).wait().expect("revoked");
     hears(Signal::Tokens);
